@@ -1,0 +1,78 @@
+/*
+ * cache: which expert is where in one tier, by logical time. It sees an event as a whole and returns one list of decisions; they depend only on the
+ * event, the policy's state and residency, never on a clock or on when bytes arrive. Slots are numbers here: memory is experts/slots.h, reading is io/.
+ *
+ * An admitted miss counts as resident from its event on; a refused miss never does. No expert of the event is a victim before it is computed: where the
+ * event's experts exceed the slots, decisions come in waves, and experts of earlier waves may be victims of later ones.
+ *
+ * Who may call it: src/ (engine and replay), one thread at a time. Pure; all memory is taken at open.
+ */
+#ifndef STK_CACHE_H
+#define STK_CACHE_H
+
+#include "cache/policy.h"
+
+typedef struct stk_cache stk_cache;
+
+/* Experts of one size. All experts of a layer are of one class. Slots are numbered from 0 within a class. */
+typedef struct stk_cache_class {
+    uint32_t n_slot;    /* capacity, without transit */
+    uint32_t n_transit; /* further slots for refused misses: numbers n_slot .. n_slot + n_transit - 1 */
+} stk_cache_class;
+
+typedef struct stk_cache_config {
+    uint32_t n_layer;              /* MoE layers, numbered densely */
+    uint32_t n_expert;             /* most experts of a layer */
+    uint32_t k;                    /* most experts of a token */
+    uint32_t n_class;
+    const stk_cache_class *classes;
+    const uint32_t *layer_class;   /* [n_layer] */
+    const char *policy;
+    const char *params;
+    uint64_t seed;
+} stk_cache_config;
+
+enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT };
+#define STK_NO_KEY 0xffffffffu
+
+typedef struct stk_decision {
+    uint32_t key;      /* layer * n_expert + expert */
+    uint16_t expert;
+    uint8_t kind;      /* enum stk_decision_kind */
+    uint8_t coming;    /* a hit on an expert whose prefetch was issued earlier */
+    uint32_t n_tok;    /* tokens of the event that use it */
+    uint32_t slot;     /* in the layer's class */
+    uint32_t victim;   /* key that leaves this slot, or STK_NO_KEY */
+    uint32_t wave;     /* 0, 1, ...: may start when its victim's computation (of this event) is done */
+} stk_decision;
+
+typedef struct stk_cache_counters {
+    uint64_t n_event, n_lookup, n_pair, n_hit, n_miss, n_evict, n_wave;
+} stk_cache_counters;
+
+/* Errors: STK_EINVAL (policy, parameters), STK_EBUDGET (a class that is used has fewer than k slots), STK_ENOMEM. */
+int stk_cache_open(stk_cache **out, const stk_cache_config *config) STK_CHECKED;
+void stk_cache_close(stk_cache **cache);
+
+/*
+ * Looks the event's distinct experts up and decides. `layer` is the dense MoE layer number. *list (n_distinct entries, valid until the next call): hits first, by
+ * token count (falling) then id; then misses by token count then id. Returns the number of decisions or an error.
+ */
+int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
+
+/* Takes an expert in ahead of its use, if the policy admits it and a slot or victim outside `busy` is there: 1 and *decision, 0 if not. */
+int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) STK_CHECKED;
+
+/* The expert never arrived (failed read, cancelled step): it leaves its slot. No effect if it is not resident. */
+int stk_cache_drop(stk_cache *cache, uint32_t key) STK_CHECKED;
+/* Everything leaves. */
+int stk_cache_clear(stk_cache *cache) STK_CHECKED;
+
+/* Slot of a resident key, or -1. */
+int32_t stk_cache_slot(const stk_cache *cache, uint32_t key);
+void stk_cache_get_counters(const stk_cache *cache, stk_cache_counters *counters);
+void stk_cache_reset_counters(stk_cache *cache);
+/* A hash of residency, slots and policy state, for comparing two runs. */
+uint64_t stk_cache_hash(const stk_cache *cache);
+
+#endif

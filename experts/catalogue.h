@@ -1,0 +1,72 @@
+/*
+ * catalogue: where every expert lies in the files, and what it looks like in a slot. Built once from the tensor directory, read-only after.
+ *
+ * An expert of a layer is three matrices, gate [n_ff, n_embd], up [n_ff, n_embd], down [n_embd, n_ff]; each is one extent of a file (fused
+ * gate_up tensors, and old files with one tensor per expert, come out the same). Layers whose experts have the same types and shapes share a class.
+ *
+ * In a slot each matrix has a region: [lead and alignment slack | rows as read], packed in place to the region's start (layout.h).
+ *
+ * Who may call it: src/. Threads: immutable. Ownership: what the calls return belongs to the catalogue.
+ */
+#ifndef STK_CATALOGUE_H
+#define STK_CATALOGUE_H
+
+#include "experts/layout.h"
+
+enum stk_part { STK_GATE, STK_UP, STK_DOWN, STK_N_PART };
+
+/* One matrix of a class, in a slot. */
+typedef struct stk_part_shape {
+    enum stk_type type;
+    uint32_t n_rows, n_in;
+    uint64_t file_bytes;   /* rows as stored */
+    uint64_t packed_bytes;
+    uint64_t slot_offset;  /* of the packed matrix, and of its region; a multiple of 4,096 */
+    uint64_t land_offset;  /* aligned reads start here or later, so that packing in place is safe */
+} stk_part_shape;
+
+typedef struct stk_class {
+    stk_part_shape part[STK_N_PART];
+    uint64_t slot_bytes;     /* a multiple of 4,096 */
+    uint64_t payload_bytes;  /* file_bytes of the three parts */
+    uint32_t n_expert;       /* experts of all its layers */
+} stk_class;
+
+typedef struct stk_extent {
+    uint32_t file;
+    uint64_t offset;
+} stk_extent;
+
+typedef struct stk_catalogue stk_catalogue;
+
+/* What the model loader says of one MoE layer. */
+typedef struct stk_layer_experts {
+    enum stk_type type[STK_N_PART];
+    uint32_t n_rows[STK_N_PART], n_in[STK_N_PART];
+    const stk_extent *extent[STK_N_PART]; /* [n_expert] each, borrowed during the call */
+} stk_layer_experts;
+
+/* Errors: STK_ENOMEM, STK_EFORMAT (shapes that no slot can hold). */
+int stk_catalogue_open(stk_catalogue **out, uint32_t n_layer, uint32_t n_expert, const stk_layer_experts *layers) STK_CHECKED;
+void stk_catalogue_close(stk_catalogue **cat);
+
+uint32_t stk_catalogue_n_layer(const stk_catalogue *cat);
+uint32_t stk_catalogue_n_expert(const stk_catalogue *cat);
+uint32_t stk_catalogue_n_class(const stk_catalogue *cat);
+const stk_class *stk_catalogue_class(const stk_catalogue *cat, uint32_t cls);
+uint32_t stk_catalogue_layer_class(const stk_catalogue *cat, uint32_t layer);
+stk_extent stk_catalogue_extent(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part);
+
+/* The aligned read that brings one part into a slot: from `*offset` (a multiple of align) `*bytes` bytes, to slot + *slot_offset; the rows then
+ * start at slot + *rows_offset. align is a power of two <= STK_DIRECT_ALIGN. */
+typedef struct stk_part_read {
+    uint64_t file_offset, bytes, slot_offset, rows_offset;
+    uint32_t file;
+} stk_part_read;
+void stk_catalogue_read(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part, uint32_t align, stk_part_read *out);
+
+/* Packs part `part` in place after its read has landed. scratch: stk_catalogue_scratch_bytes(). */
+void stk_catalogue_arrive(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset, void *scratch);
+uint64_t stk_catalogue_scratch_bytes(const stk_catalogue *cat);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * layout: how weights lie in memory: one layout for dense weights, RAM slots and VRAM slots, for every kernel width.
+ *
+ * A matrix of n_rows x n_in is cut into stripes of 16 rows (the last one filled up with zero rows). Inside a stripe the lane is
+ * the row: four consecutive weights (int8 and 4-, 5-, 6-bit codes), two (16-bit floats) or one (32-bit floats) of each of the 16 rows stand
+ * side by side in units of 64 bytes:
+ *
+ *     unit u:  row 0: w[4u..4u+3] | row 1: w[4u..4u+3] | ... | row 15: w[4u..4u+3]
+ *
+ * which is at once a zmm register for vpdpbusd, two ymm registers, a row of an AMX B tile, and the A fragments of an integer mma.
+ * (The exact bytes of each format are drawn in layout.c. The figures that led here are in the same place.)
+ *
+ * Who may call it: every folder. Pure functions, no state, no allocation.
+ */
+#ifndef STK_LAYOUT_H
+#define STK_LAYOUT_H
+
+#include "experts/quant.h"
+
+enum {
+    STK_STRIPE = 16,        /* rows of a stripe */
+    STK_UNIT_BYTES = 64,
+    STK_BLOCK = 256,        /* weights of a block of the addition tree (cpu/ref.c) */
+    STK_GROUP = 32,         /* weights that share an activation scale */
+    STK_SLOT_ALIGN = 256,   /* of a matrix in a slot */
+    STK_DIRECT_ALIGN = 4096 /* largest alignment that direct reads are given room for */
+};
+
+/* Bytes of one stripe, a multiple of 64; and of the whole matrix. n_in must suit the type (stk_type_row_bytes has been asked). */
+uint64_t stk_stripe_bytes(enum stk_type type, uint64_t n_in);
+uint64_t stk_matrix_bytes(enum stk_type type, uint64_t n_rows, uint64_t n_in);
+static inline uint64_t stk_n_stripe(uint64_t n_rows) { return (n_rows + STK_STRIPE - 1) / STK_STRIPE; }
+
+/*
+ * Rows as in a file -> stripes. dst is 64-byte aligned. src and dst may overlap if src - dst >= stk_layout_lead() (the stripes are made in
+ * ascending order through a copy of one stripe's rows in `scratch`, stk_layout_scratch_bytes() bytes).
+ */
+void stk_layout_pack(enum stk_type type, uint64_t n_rows, uint64_t n_in, const void *src, void *dst, void *scratch);
+uint64_t stk_layout_scratch_bytes(enum stk_type type, uint64_t n_in);
+/* How many bytes before its source the destination of an in-place pack must start: what the stripes are longer than the rows. */
+uint64_t stk_layout_lead(enum stk_type type, uint64_t n_rows, uint64_t n_in);
+
+/* out [n_in] f32 = row `row` of a packed matrix (embedding lookup). */
+void stk_layout_row(enum stk_type type, uint64_t n_in, const void *matrix, uint64_t row, float *out);
+
+#endif

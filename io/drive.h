@@ -1,0 +1,29 @@
+/*
+ * drive: a model of a drive as arithmetic: when would a read be done? Pure, no clock of its own: io/emu holds completions back by it in real time,
+ * the replay's queues use it on the virtual clock.
+ *
+ * A drive moves bytes one after another at its bandwidth; each read also waits its latency, which overlaps with the transfer of others (deep queues
+ * hide it, single reads feel it). done = max(now + latency, end of the previous transfer) + bytes / bandwidth.
+ */
+#ifndef STK_DRIVE_H
+#define STK_DRIVE_H
+
+#include "src/base.h"
+
+typedef struct stk_drive {
+    double bytes_per_ns;
+    uint64_t latency_ns;
+    uint64_t free_at_ns; /* end of the last transfer */
+    uint64_t seed;       /* state of the generator of delays and order */
+    bool reorder;
+    uint64_t eio_at;     /* number of the read that fails, from 1; 0: none */
+    uint64_t short_at;
+    uint64_t n_read;
+} stk_drive;
+
+/* Parses what follows "emu:". Errors: STK_EINVAL naming the part. */
+int stk_drive_parse(stk_drive *drive, const char *text, uint64_t seed) STK_CHECKED;
+/* Takes a read of `bytes` at `now_ns`; returns when it will be done. */
+uint64_t stk_drive_submit(stk_drive *drive, uint64_t now_ns, uint64_t bytes);
+
+#endif

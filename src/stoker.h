@@ -1,0 +1,330 @@
+/*
+ * stoker: runs Mixture-of-Experts language models that are larger than memory. The public C API.
+ *
+ * A model is opened from GGUF files and is read-only. An engine runs one model under fixed memory budgets: it holds the dense
+ * weights, a cache of experts and the KV pages of its sequences. stk_step is the one primitive that computes: everything else
+ * (generation, perplexity, serving) is a loop around it. The output never depends on what was cached.
+ *
+ * Calls return 0 or a count on success and a negative STK_E... on failure; stk_error_detail() then says what, where and what to
+ * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by stk_..._default() or by the caller to
+ * the size it was compiled with, so that old callers keep working. No inline functions, no varargs, no structs by value.
+ *
+ * Threads: a model may be shared between threads. An engine, sampler or decoder belongs to one thread at a time, except for
+ * stk_cancel, which any thread or signal handler may call. Ownership: who opens closes; stk_..._close(&p) accepts NULL and clears
+ * the pointer. Strings and arrays that are returned belong to the object and live until it is closed or the next call on it.
+ */
+#ifndef STOKER_H
+#define STOKER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#ifndef STK_API
+#define STK_API __attribute__((visibility("default")))
+#endif
+
+/* Raised whenever an existing declaration changes its meaning; additions at the end of a struct do not raise it. */
+#define STK_ABI_VERSION 1
+STK_API uint32_t stk_abi_version(void);
+/* "major.minor.patch". */
+STK_API const char *stk_version(void);
+
+/* ---- Errors, log, progress ---------------------------------------------------------------------------------------------- */
+
+enum {
+    STK_OK = 0,
+    STK_EINVAL = -1,       /* an argument or option has no meaning here */
+    STK_ENOMEM = -2,       /* the system refused memory */
+    STK_EIO = -3,          /* reading or writing failed */
+    STK_EFORMAT = -4,      /* a file is malformed or cut off */
+    STK_EUNSUPPORTED = -5, /* a valid file or request that this build cannot serve */
+    STK_EBUDGET = -6,      /* a memory budget is too small; the detail names the least */
+    STK_EFULL = -7,        /* no room for more positions */
+    STK_ECANCELED = -8,    /* stk_cancel was called, or a progress callback asked for it */
+    STK_ENOSPC = -9,       /* a disk is full */
+    STK_ESTATE = -10,      /* the object is not in a state that allows the call */
+};
+
+/* A short name of an error code. Never NULL. */
+STK_API const char *stk_strerror(int code);
+/* What the calling thread's last failed call had to say; "" before the first failure. */
+STK_API const char *stk_error_detail(void);
+
+enum { STK_LOG_ERROR, STK_LOG_WARN, STK_LOG_INFO, STK_LOG_DEBUG };
+/* Receives one line without a newline. May be called from the thread that runs an API call. */
+typedef void (*stk_log_fn)(void *user, int level, const char *line);
+/* Sets the process-wide sink; NULL (the initial state) drops all lines. Call before other threads use the library. */
+STK_API void stk_log_set(stk_log_fn fn, void *user);
+
+/* Receives progress in bytes of the work called `what`; a non-zero return cancels it with STK_ECANCELED. */
+typedef int (*stk_progress_fn)(void *user, const char *what, uint64_t done, uint64_t total);
+
+/* ---- Model -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_model stk_model;
+
+/*
+ * Opens a GGUF model (version 2 or 3). For a split model `path` names any of its parts. Reads the metadata alone; weights are
+ * read by stk_engine_open. Errors: STK_EIO, STK_EFORMAT (names file, offset, field), STK_EUNSUPPORTED (architecture, type), STK_ENOMEM.
+ */
+STK_API int stk_model_open(stk_model **out, const char *path);
+STK_API void stk_model_close(stk_model **model);
+
+typedef struct stk_model_info {
+    uint32_t struct_bytes;
+    uint32_t n_layer;
+    uint32_t n_embd;
+    uint32_t n_vocab;
+    uint32_t n_ctx_train;
+    uint32_t n_head;
+    uint32_t n_head_kv;
+    uint32_t head_dim;
+    uint32_t n_expert;      /* 0 when the model is dense */
+    uint32_t n_expert_used; /* k */
+    uint32_t n_moe_layer;
+    uint32_t n_file;
+    uint64_t file_bytes;
+    uint64_t n_param;
+    uint64_t expert_bytes;      /* of all experts, as stored */
+    uint64_t dense_bytes;       /* of everything else, as stored */
+    uint64_t expert_bytes_min;  /* of the smallest single expert */
+    uint64_t expert_bytes_max;  /* of the largest single expert */
+    uint64_t token_bytes;       /* weight bytes read for one decoded token */
+    const char *arch;
+    const char *name; /* "" when the file has none */
+} stk_model_info;
+/* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
+STK_API int stk_model_get_info(const stk_model *model, stk_model_info *info);
+
+/* Number of metadata keys, and key i with its type name and its value as text (arrays are cut after a few elements). */
+STK_API uint64_t stk_model_n_meta(const stk_model *model);
+STK_API int stk_model_get_meta(const stk_model *model, uint64_t i, const char **key, const char **type, const char **text);
+
+typedef struct stk_tensor_info {
+    uint32_t struct_bytes;
+    uint32_t n_dim;
+    uint64_t dim[4]; /* dim[0] is contiguous; unused ones are 1 */
+    uint64_t offset; /* from the start of its file */
+    uint64_t bytes;
+    uint32_t file; /* which part of a split model */
+    uint32_t type; /* ggml type number */
+    const char *name;
+    const char *type_name;
+} stk_tensor_info;
+STK_API uint64_t stk_model_n_tensor(const stk_model *model);
+STK_API int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *info);
+
+/* ---- Text --------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    STK_TOKENIZE_BOS = 1,     /* add what the model wants in front (nothing, if it wants nothing or it is there already) */
+    STK_TOKENIZE_SPECIAL = 2, /* recognise the text of control tokens */
+};
+/*
+ * Tokenizes `bytes` bytes of UTF-8 (invalid bytes are kept as bytes). Writes at most `cap` ids to `ids` and returns the number
+ * that the text needs, which may be more than `cap`; `ids` may be NULL when cap is 0. Errors: STK_ENOMEM, STK_EUNSUPPORTED.
+ */
+STK_API int64_t stk_tokenize(const stk_model *model, const char *text, size_t bytes, uint32_t flags, int32_t *ids, size_t cap);
+
+/* The bytes that token `id` prints (not 0-terminated, may be part of a character). Control tokens print nothing unless
+ * `special`. Returns the number of bytes and sets *bytes, which lives as long as the model. Errors: STK_EINVAL (no such id). */
+STK_API int64_t stk_token_bytes(const stk_model *model, int32_t id, int special, const char **bytes);
+
+/* Whether `id` ends generation. */
+STK_API int stk_token_is_end(const stk_model *model, int32_t id);
+
+/* Turns a stream of tokens into text without ever cutting a UTF-8 character. */
+typedef struct stk_decoder stk_decoder;
+STK_API int stk_decoder_open(stk_decoder **out, const stk_model *model, int special);
+STK_API void stk_decoder_close(stk_decoder **decoder);
+/* Adds a token; returns the number of bytes now printable and sets *text to them (valid until the next call). */
+STK_API int64_t stk_decoder_put(stk_decoder *decoder, int32_t id, const char **text);
+/* Returns what is left (an incomplete character becomes U+FFFD) and resets the decoder. */
+STK_API int64_t stk_decoder_flush(stk_decoder *decoder, const char **text);
+
+typedef struct stk_chat_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *text;
+} stk_chat_message;
+/* Formats messages as ChatML and opens the assistant's turn. Writes at most `cap` bytes (0-terminated where it fits) and returns
+ * the number of bytes needed without the terminator. Errors: STK_EINVAL, STK_EUNSUPPORTED (the model has no ChatML tokens). */
+STK_API int64_t stk_chat_format(const stk_model *model, const stk_chat_message *messages, size_t n, char *out, size_t cap);
+
+/* ---- Engine ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_engine stk_engine;
+
+enum { STK_KV_F16, STK_KV_F32 };
+
+typedef struct stk_engine_options {
+    uint32_t struct_bytes;
+    uint32_t n_ctx;     /* positions of all sequences together; 0: the lesser of the model's context and 4,096 */
+    uint32_t n_batch;   /* most tokens of one step; 0: 512 */
+    uint32_t n_seq_max; /* sequences, numbered from 0; 0: 1 */
+    uint32_t n_threads; /* 0: the physical cores that this process may use */
+    uint32_t kv_k_type; /* STK_KV_... */
+    uint32_t kv_v_type;
+    uint32_t mlock;       /* non-zero: lock weights and slots in memory */
+    uint64_t ram_bytes;   /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
+    uint64_t seed;        /* of everything pseudo-random (modelled drives, random policies) */
+    const char *io;       /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
+    const char *policy;   /* NULL: "lru" */
+    const char *cpu;      /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
+    const char *trace;    /* NULL, or the file to record the run to */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_engine_options;
+STK_API void stk_engine_options_default(stk_engine_options *options);
+
+/*
+ * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET (names the
+ * least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the progress callback).
+ */
+STK_API int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options);
+/* Ends the trace, frees all. Returns the first error of ending the trace (STK_EIO, STK_ENOSPC), 0 otherwise; closes anyway. */
+STK_API int stk_engine_close(stk_engine **engine);
+
+/* What was reserved, in bytes. */
+typedef struct stk_memory_info {
+    uint32_t struct_bytes;
+    uint32_t n_slot;        /* RAM slots of all classes */
+    uint32_t n_expert;      /* experts of all layers */
+    uint32_t n_ctx;         /* positions */
+    uint64_t dense_bytes;   /* dense weights in memory */
+    uint64_t kv_bytes;
+    uint64_t ram_bytes;     /* expert slots in RAM */
+    uint64_t ram_bytes_min; /* the least --ram that this model runs with */
+    uint64_t buffer_bytes;  /* compute buffers, a function of n_batch */
+    uint64_t huge_bytes;    /* of all these, asked for as huge pages */
+    const char *io;         /* the I/O backend in use */
+    const char *cpu;        /* the kernels in use */
+    uint32_t n_threads;
+} stk_memory_info;
+STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
+
+/*
+ * One step: a prompt chunk, one decoded token, several sequences, drafted tokens. Arrays of n entries. Positions of a sequence
+ * must continue where it stands (its first is 0) and ascend by one within the step; sequences may be mixed freely.
+ */
+typedef struct stk_batch {
+    uint32_t struct_bytes;
+    uint32_t n;             /* 1 to n_batch */
+    const int32_t *token;   /* [n] */
+    const int32_t *seq;     /* [n], or NULL: all 0 */
+    const int32_t *pos;     /* [n], or NULL: each continues its sequence */
+    const uint8_t *logits;  /* [n] non-zero: compute logits; NULL: of the last entry alone */
+} stk_batch;
+
+/*
+ * Computes a step. On failure (STK_EIO, STK_ECANCELED, STK_EFULL, STK_EINVAL) no sequence has moved: positions given to the step
+ * are taken back, and the call may be repeated. Blocks.
+ */
+STK_API int stk_step(stk_engine *engine, const stk_batch *batch);
+
+/* Logits of entry i of the last step, [n_vocab] float32, NULL if it did not ask for them. Valid until the next step. */
+STK_API const float *stk_get_logits(const stk_engine *engine, uint32_t i);
+/* Hidden state of entry i after the last layer's residual, before the final norm, [n_embd] float32; only for entries with logits. */
+STK_API const float *stk_get_hidden(const stk_engine *engine, uint32_t i);
+/* Routing of the last step in one MoE layer: *ids [n, k] expert numbers in rank order, *weights [n, k]. Returns n*k, 0 for a layer without experts. */
+STK_API int64_t stk_get_routing(const stk_engine *engine, uint32_t layer, const uint16_t **ids, const float **weights);
+
+/* Number of positions that sequence `seq` holds, or an error. */
+STK_API int64_t stk_seq_length(const stk_engine *engine, int32_t seq);
+/* Forgets all positions of `seq` from `n_pos` on. Errors: STK_EINVAL. */
+STK_API int stk_seq_trim(stk_engine *engine, int32_t seq, int32_t n_pos);
+
+/* Makes the running or next stk_step of this engine return STK_ECANCELED at the next layer. Async-signal-safe, any thread. */
+STK_API void stk_cancel(stk_engine *engine);
+
+/* For experiments and tests: routes layer `layer` (-1: all) of every token to ids[k] with equal weights; NULL restores the router. */
+STK_API int stk_force_route(stk_engine *engine, int32_t layer, const uint16_t *ids, uint32_t k);
+/* For experiments and tests: STK_PLACE_... for all experts from the next step on. */
+enum { STK_PLACE_AUTO, STK_PLACE_CPU };
+STK_API int stk_force_placement(stk_engine *engine, uint32_t place);
+/* Drops every expert from the cache (a cold start). */
+STK_API int stk_engine_drop_experts(stk_engine *engine);
+
+/* Counters since open or the last reset. */
+typedef struct stk_stats {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    uint64_t n_step;
+    uint64_t n_token;
+    uint64_t n_event;    /* MoE layers of all steps */
+    uint64_t n_lookup;   /* distinct experts of all events */
+    uint64_t n_pair;     /* token-expert pairs */
+    uint64_t n_hit;      /* lookups that found their expert resident */
+    uint64_t n_miss;
+    uint64_t n_evict;
+    uint64_t n_wave;     /* n_event, plus the further waves of events that did not fit */
+    uint64_t bytes;      /* expert payload read */
+    uint64_t read_bytes; /* what the drive was asked for */
+    uint64_t step_ns;    /* time inside stk_step */
+    uint64_t dense_ns;   /* attention, norms, router, output */
+    uint64_t expert_ns;  /* computing experts */
+    uint64_t arrive_ns;  /* bringing read experts into their layout */
+    uint64_t wait_ns;    /* waiting for reads with nothing left to compute */
+    uint64_t io_ns;      /* time with at least one read in flight */
+    uint64_t trace_ns;   /* recording the trace */
+} stk_stats;
+STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
+STK_API int stk_engine_reset_stats(stk_engine *engine);
+
+/* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct stk_sampler stk_sampler;
+typedef struct stk_sampler_options {
+    uint32_t struct_bytes;
+    int32_t top_k;        /* 0: off */
+    float temperature;    /* 0: greedy */
+    float top_p;          /* 1: off */
+    float min_p;          /* 0: off */
+    float repeat_penalty; /* 1: off */
+    int32_t repeat_last_n;
+    uint32_t reserved;
+    uint64_t seed;
+} stk_sampler_options;
+STK_API void stk_sampler_options_default(stk_sampler_options *options);
+STK_API int stk_sampler_open(stk_sampler **out, const stk_sampler_options *options, uint32_t n_vocab);
+STK_API void stk_sampler_close(stk_sampler **sampler);
+/* Tells the sampler of a token that stands in the text, for the repetition penalty. */
+STK_API int stk_sampler_accept(stk_sampler *sampler, int32_t id);
+/* Chooses a token from logits [n_vocab]; order: penalty, top-k, top-p, min-p, temperature. The same seed and logits give the same token.
+ * Errors: STK_EINVAL when every logit is NaN. */
+STK_API int32_t stk_sampler_sample(stk_sampler *sampler, const float *logits);
+
+/* ---- Replay ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_replay_options {
+    uint32_t struct_bytes;
+    uint32_t verify;      /* non-zero: repeat the recorded run and compare every decision and counter */
+    uint64_t ram_bytes;   /* 0: the trace's own */
+    uint64_t n_slot;      /* instead of ram_bytes; 0: unused */
+    const char *policy;   /* NULL: the trace's own (what-if: "lru") */
+    const char *io;       /* NULL: no times; "emu:BANDWIDTH,LATENCY": predict times with this drive */
+    uint64_t seed;
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_replay_options;
+typedef struct stk_replay_result {
+    uint32_t struct_bytes;
+    uint32_t complete; /* 0 when the trace is cut off: the figures are those up to the cut */
+    stk_stats stats;   /* times are those of the virtual clock, 0 without io */
+    uint64_t n_slot;
+    uint64_t ram_bytes;
+    uint64_t virtual_ns;
+} stk_replay_result;
+STK_API void stk_replay_options_default(stk_replay_options *options);
+/* Replays a recorded trace through the same cache and scheduler. Errors: STK_EFORMAT, STK_EIO, STK_EBUDGET; STK_ESTATE when a verifying
+ * replay differs from the recorded run (the detail names the first difference). */
+STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,88 @@
+/*
+ * trace: what a run did, on disk: every event with its routing, and every input of a decision that a replay cannot work out again (drops after a
+ * failed read or a cancelled step). The format is drawn in traces/README.md: versioned, zstd frames with checksums; a file that
+ * was cut off is readable up to the cut.
+ *
+ * Who may call it: src/. Threads: one owner. Ownership: what a reader returns lives until its next call. Errors: STK_EIO, STK_ENOSPC, STK_EFORMAT
+ * (file, offset, what), STK_ENOMEM, STK_EUNSUPPORTED (version).
+ */
+#ifndef STK_TRACE_H
+#define STK_TRACE_H
+
+#include "src/base.h"
+#include "src/event.h"
+
+typedef struct stk_trace_class {
+    uint64_t slot_bytes, payload_bytes;
+    uint32_t n_slot, n_transit;
+} stk_trace_class;
+
+/* One part of an expert: what a replay needs to know of its read. */
+typedef struct stk_trace_extent {
+    uint32_t file;
+    uint64_t offset; /* aligned */
+    uint64_t bytes;  /* aligned: what the drive is asked for */
+} stk_trace_extent;
+
+typedef struct stk_trace_header {
+    uint32_t n_layer;   /* MoE layers */
+    uint32_t n_expert, k, n_part;
+    uint32_t n_class;
+    uint32_t n_batch;
+    uint64_t ram_bytes;
+    uint64_t seed;
+    const stk_trace_class *classes;   /* [n_class] */
+    const uint32_t *layer_class;      /* [n_layer] */
+    const uint32_t *model_layer;      /* [n_layer] layer number in the model */
+    const stk_trace_extent *extents;  /* [n_layer, n_expert, n_part] */
+    const char *model, *policy, *params, *io; /* "" for none */
+} stk_trace_header;
+
+/* Measured costs of the run, for predicting times: written at the end, corrected while running (src/cost.h gives them meaning). */
+enum { STK_TRACE_N_COST = 64 };
+
+enum stk_trace_kind { STK_TRACE_STEP, STK_TRACE_EVENT, STK_TRACE_DROP, STK_TRACE_ABORT, STK_TRACE_COST, STK_TRACE_END };
+
+typedef struct stk_trace_step {
+    uint64_t step;
+    uint32_t n_tok;
+    const int32_t *seq, *pos, *token; /* [n_tok] */
+    const uint8_t *logits;            /* [n_tok] */
+} stk_trace_step;
+
+/* Counters at the end of the run, to be compared by a verifying replay. */
+typedef struct stk_trace_end {
+    uint64_t n_event, n_lookup, n_pair, n_hit, n_miss, n_evict, n_wave, bytes, read_bytes, cache_hash;
+} stk_trace_end;
+
+typedef struct stk_trace_record {
+    enum stk_trace_kind kind;
+    union {
+        stk_trace_step step;
+        stk_event event;     /* `layer` is the dense MoE layer number; seq, pos and token are those of its step */
+        uint32_t drop_key;   /* the expert with this key never arrived and was evicted here */
+        uint64_t abort_step; /* this step returned an error: its positions were taken back */
+        double cost[STK_TRACE_N_COST];
+        stk_trace_end end;
+    };
+} stk_trace_record;
+
+typedef struct stk_trace_writer stk_trace_writer;
+/* Creates `path` and writes through to it frame by frame, so that a killed run leaves what it had recorded. */
+int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_trace_header *header) STK_CHECKED;
+int stk_trace_write(stk_trace_writer *w, const stk_trace_record *record) STK_CHECKED;
+/* Flushes and closes. Frees in any case; returns the first error. NULL is fine. */
+int stk_trace_writer_close(stk_trace_writer **w) STK_CHECKED;
+
+typedef struct stk_trace_reader stk_trace_reader;
+int stk_trace_reader_open(stk_trace_reader **out, const char *path) STK_CHECKED;
+void stk_trace_reader_close(stk_trace_reader **r);
+const stk_trace_header *stk_trace_reader_header(const stk_trace_reader *r);
+/* 1: *record is the next one; 0: the end (see stk_trace_reader_cut); negative: malformed. */
+int stk_trace_read(stk_trace_reader *r, stk_trace_record *record) STK_CHECKED;
+/* Whether the file ended without an END record: everything before the cut has been returned. */
+bool stk_trace_reader_cut(const stk_trace_reader *r);
+/* Bytes read so far and in all, for progress. */
+void stk_trace_reader_progress(const stk_trace_reader *r, uint64_t *done, uint64_t *total);
+
+#endif
