@@ -165,10 +165,12 @@ typedef struct stk_engine_options {
     uint32_t n_ctx;     /* positions of all sequences together; 0: the lesser of the model's context and 4,096 */
     uint32_t n_batch;   /* most tokens of one step; 0: 512 */
     uint32_t n_seq_max; /* sequences, numbered from 0; 0: 1 */
+    uint32_t n_logits;  /* most entries of one step that ask for logits; 0: n_seq_max */
     uint32_t n_threads; /* 0: the physical cores that this process may use */
-    uint32_t kv_k_type; /* STK_KV_... */
+    uint32_t kv_k_type; /* STK_KV_..., F16 by default */
     uint32_t kv_v_type;
-    uint32_t mlock;       /* non-zero: lock weights and slots in memory */
+    uint32_t mlock;     /* non-zero: lock weights and slots in memory */
+    uint32_t reserved;
     uint64_t ram_bytes;   /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
     uint64_t seed;        /* of everything pseudo-random (modelled drives, random policies) */
     const char *io;       /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */

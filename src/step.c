@@ -1,0 +1,81 @@
+/* step: the loop over layers. */
+#include "step.h"
+
+/* A trace that cannot be written ends the step: a run that was to be recorded is worth nothing without its record. */
+static int record(stk_stepper *s, const stk_trace_record *r) {
+    if (!s->trace) return STK_OK;
+    uint64_t start = s->ops->now_ns(s->stage);
+    int rc = stk_trace_write(s->trace, r);
+    s->trace_ns += s->ops->now_ns(s->stage) - start;
+    return rc;
+}
+
+/* Lost experts leave the cache at this event, on record. */
+static int drop_lost(stk_stepper *s, const stk_decision *list, const uint32_t *lost, uint32_t n_lost) {
+    int rc = STK_OK;
+    for (uint32_t i = 0; i < n_lost; i++) {
+        uint32_t key = list[lost[i]].key;
+        int failed = stk_cache_drop(s->cache, key);
+        if (failed >= 0) failed = record(s, &(stk_trace_record){.kind = STK_TRACE_DROP, .drop_key = key});
+        if (failed < 0 && rc >= 0) rc = failed;
+    }
+    return rc;
+}
+
+static int run_event(stk_stepper *s, const stk_event *event) {
+    const stk_decision *list;
+    int n = stk_cache_event(s->cache, event->layer, event, &list);
+    if (n < 0) return n;
+    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *event}));
+    const uint32_t *lost;
+    uint32_t n_lost;
+    int rc = stk_executor_event(s->executor, event->layer, event, list, (uint32_t)n, s->cancel, &lost, &n_lost);
+    if (rc >= 0) return rc;
+    int failed = drop_lost(s, list, lost, n_lost);
+    return failed < 0 ? failed : rc;
+}
+
+static int run_layer(stk_stepper *s, const stk_trace_step *step, uint32_t layer) {
+    if (atomic_load_explicit(s->cancel, memory_order_relaxed)) return stk_fail(STK_ECANCELED, "the step was cancelled");
+    uint64_t start = s->ops->now_ns(s->stage);
+    stk_event event = {.step = step->step, .seq = step->seq, .pos = step->pos, .token = step->token};
+    int moe = s->ops->route(s->stage, layer, &event);
+    if (moe < 0) return moe;
+    uint64_t dense = s->ops->now_ns(s->stage) - start;
+    if (moe) {
+        STK_TRY(run_event(s, &event));
+        start = s->ops->now_ns(s->stage);
+        STK_TRY(s->ops->combine(s->stage, layer));
+        dense += s->ops->now_ns(s->stage) - start;
+    }
+    s->dense_ns += dense;
+    if (s->cost) stk_cost_learn_dense_layer(s->cost, step->n_tok, (double)dense);
+    return STK_OK;
+}
+
+static int run_layers(stk_stepper *s, const stk_trace_step *step) {
+    uint64_t start = s->ops->now_ns(s->stage);
+    STK_TRY(s->ops->begin(s->stage, step));
+    uint64_t dense = s->ops->now_ns(s->stage) - start;
+    for (uint32_t layer = 0; layer < s->n_layer; layer++) STK_TRY(run_layer(s, step, layer));
+    start = s->ops->now_ns(s->stage);
+    STK_TRY(s->ops->finish(s->stage));
+    dense += s->ops->now_ns(s->stage) - start;
+    s->dense_ns += dense;
+    if (s->cost) stk_cost_learn_dense_step(s->cost, step->n_tok, (double)dense);
+    return STK_OK;
+}
+
+int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) {
+    uint64_t start = s->ops->now_ns(s->stage);
+    s->n_step++;
+    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_STEP, .step = *step}));
+    int rc = run_layers(s, step);
+    s->step_ns += s->ops->now_ns(s->stage) - start;
+    if (rc >= 0) {
+        s->n_token += step->n_tok;
+        return rc;
+    }
+    int failed = record(s, &(stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = step->step});
+    return failed < 0 ? failed : rc;
+}

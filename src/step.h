@@ -1,0 +1,44 @@
+/*
+ * step: the one path from tokens to outputs, layer by layer: route, decide, execute, combine; live and in replay. What a layer
+ * computes is behind stk_stage_ops (forward.h live, virtual.h in replay); deciding, executing, recording and undoing are here.
+ *
+ * Who may call it: engine.c and replay.c. Threads: one owner.
+ */
+#ifndef STK_STEP_H
+#define STK_STEP_H
+
+#include "executor.h"
+#include "traces/trace.h"
+
+typedef struct stk_stage_ops {
+    /* Takes in the step's tokens (embedding). */
+    int (*begin)(void *stage, const stk_trace_step *step);
+    /* Everything of a layer up to its event; layer is the model's. Returns 1 when the layer has experts (event filled;
+     * event->layer is set to the dense MoE layer number), 0 when the layer is finished. */
+    int (*route)(void *stage, uint32_t layer, stk_event *event);
+    /* Combines the experts' outputs. */
+    int (*combine)(void *stage, uint32_t layer);
+    /* Final norm and output. */
+    int (*finish)(void *stage);
+    uint64_t (*now_ns)(void *stage);
+} stk_stage_ops;
+
+typedef struct stk_stepper {
+    const stk_stage_ops *ops;
+    void *stage;
+    stk_cache *cache;
+    stk_executor *executor;
+    stk_cost *cost;          /* corrected by what steps take; NULL: left alone */
+    stk_trace_writer *trace; /* NULL: none */
+    const atomic_int *cancel;
+    uint32_t n_layer;
+    uint64_t n_step;  /* steps begun */
+    uint64_t n_token; /* of steps that succeeded */
+    uint64_t dense_ns, trace_ns, step_ns;
+} stk_stepper;
+
+/* Runs one step. On an error the experts that were lost have left the cache, the trace says so, and the stage may be used again.
+ */
+int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) STK_CHECKED;
+
+#endif
