@@ -35,6 +35,9 @@ const stk_type_info *stk_type_info_get(uint32_t type);
 /* Bytes of a row of n weights; STK_EFORMAT when n is no multiple of the block or the product does not fit. */
 int stk_type_row_bytes(uint32_t type, uint64_t n, uint64_t *bytes) STK_CHECKED;
 
+/* The 6-bit scale and min of group g, 0..7, of a Q4_K or Q5_K block. */
+void stk_k_scale_min(const uint8_t scales[12], uint32_t g, uint32_t *scale, uint32_t *min);
+
 /* out [n] f32 = the weights of a row as stored in a file; type must have a kernel, n is a multiple of its block. */
 void stk_dequantize_row(enum stk_type type, const void *row, uint64_t n, float *out);
 

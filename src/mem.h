@@ -15,18 +15,25 @@ typedef struct stk_map {
     uint64_t huge_bytes; /* advised as huge pages */
 } stk_map;
 
-/* Anonymous zeroed memory, all of it touched (so that running out happens here, as STK_ENOMEM, not later); on huge pages from 64 MiB on, unless
- * `small`; 2 MiB aligned then, else 4,096. lock: mlock, STK_ENOMEM names RLIMIT_MEMLOCK when that refuses. `what` is for messages. */
+/*
+ * Anonymous zeroed memory, all of it touched, so that running out happens here and not later: STK_ENOMEM, with both figures, if
+ * `bytes` is more than stk_mem_available(). From 64 MiB on it is advised as huge pages and 2 MiB aligned, else page aligned.
+ * lock: mlock; STK_ENOMEM names RLIMIT_MEMLOCK when that refuses. `what` is for messages. bytes == 0 gives base NULL. A map that
+ * is closed, or was never opened but zeroed, may be closed again.
+ */
 int stk_map_open(stk_map *map, uint64_t bytes, bool lock, const char *what) STK_CHECKED;
 void stk_map_close(stk_map *map);
 
-/* Bytes that this process may still take: the least over MemAvailable and every cgroup (v1 or v2) above it of limit - usage + reclaimable file pages. */
+/* Bytes that this process may still take: the least over MemAvailable and every cgroup (v1 or v2) above it of limit - usage +
+ * reclaimable file pages. */
 uint64_t stk_mem_available(void);
-/* RLIMIT_MEMLOCK, UINT64_MAX when unlimited or privileged (CAP_IPC_LOCK). */
+/* The same with `root` in front of /proc and of the mount points of cgroups (""; or a tree of a test). */
+uint64_t stk_mem_available_in(const char *root);
+/* RLIMIT_MEMLOCK; UINT64_MAX when unlimited or privileged (CAP_IPC_LOCK). */
 uint64_t stk_mem_lockable(void);
 /* "1.5 GiB" for messages; `out` has 32 bytes. Returns out. */
 char *stk_bytes_text(uint64_t bytes, char *out);
-/* "8G", "512M", "1.5GiB", "4096" (binary multiples); STK_EINVAL names the text. */
+/* "8G", "512M", "1.5GiB", "4096" (binary multiples up to P, either case); STK_EINVAL names the text. */
 int stk_bytes_parse(const char *text, uint64_t *bytes) STK_CHECKED;
 
 #endif
