@@ -1,10 +1,13 @@
 /*
- * catalogue: where every expert lies in the files, and what it looks like in a slot. Built once from the tensor directory, read-only after.
+ * catalogue: where every expert lies in the files, and what it looks like in a slot. Built once from the tensor directory,
+ * read-only after.
  *
- * An expert of a layer is three matrices, gate [n_ff, n_embd], up [n_ff, n_embd], down [n_embd, n_ff]; each is one extent of a file (fused
- * gate_up tensors, and old files with one tensor per expert, come out the same). Layers whose experts have the same types and shapes share a class.
+ * An expert of a layer is three matrices, gate [n_ff, n_embd], up [n_ff, n_embd], down [n_embd, n_ff]; each is one extent of a
+ * file (fused gate_up tensors, and old files with one tensor per expert, come out the same). Layers whose experts have the same
+ * types and shapes share a class.
  *
- * In a slot each matrix has a region: [lead and alignment slack | rows as read], packed in place to the region's start (layout.h).
+ * In a slot each matrix has a region: [lead and alignment slack | rows as read], packed in place to the region's start
+ * (layout.h). Layers are those of the model; one without experts has no class and no extents.
  *
  * Who may call it: src/. Threads: immutable. Ownership: what the calls return belongs to the catalogue.
  */
@@ -19,17 +22,17 @@ enum stk_part { STK_GATE, STK_UP, STK_DOWN, STK_N_PART };
 typedef struct stk_part_shape {
     enum stk_type type;
     uint32_t n_rows, n_in;
-    uint64_t file_bytes;   /* rows as stored */
+    uint64_t file_bytes; /* rows as stored */
     uint64_t packed_bytes;
-    uint64_t slot_offset;  /* of the packed matrix, and of its region; a multiple of 4,096 */
-    uint64_t land_offset;  /* aligned reads start here or later, so that packing in place is safe */
+    uint64_t slot_offset; /* of the packed matrix, and of its region; a multiple of 4,096 */
+    uint64_t land_offset; /* aligned reads start here or later, so that packing in place is safe */
 } stk_part_shape;
 
 typedef struct stk_class {
     stk_part_shape part[STK_N_PART];
-    uint64_t slot_bytes;     /* a multiple of 4,096 */
-    uint64_t payload_bytes;  /* file_bytes of the three parts */
-    uint32_t n_expert;       /* experts of all its layers */
+    uint64_t slot_bytes;    /* a multiple of 4,096 */
+    uint64_t payload_bytes; /* file_bytes of the three parts */
+    uint32_t n_expert;      /* experts of all its layers */
 } stk_class;
 
 typedef struct stk_extent {
@@ -39,7 +42,10 @@ typedef struct stk_extent {
 
 typedef struct stk_catalogue stk_catalogue;
 
-/* What the model loader says of one MoE layer. */
+/* The class of a layer without experts. */
+#define STK_NO_CLASS UINT32_MAX
+
+/* What the model loader says of one layer; n_rows is 0 for one without experts. */
 typedef struct stk_layer_experts {
     enum stk_type type[STK_N_PART];
     uint32_t n_rows[STK_N_PART], n_in[STK_N_PART];
@@ -57,16 +63,18 @@ const stk_class *stk_catalogue_class(const stk_catalogue *cat, uint32_t cls);
 uint32_t stk_catalogue_layer_class(const stk_catalogue *cat, uint32_t layer);
 stk_extent stk_catalogue_extent(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part);
 
-/* The aligned read that brings one part into a slot: from `*offset` (a multiple of align) `*bytes` bytes, to slot + *slot_offset; the rows then
- * start at slot + *rows_offset. align is a power of two <= STK_DIRECT_ALIGN. */
+/* The aligned read that brings one part into a slot: from `*offset` (a multiple of align) `*bytes` bytes, to slot + *slot_offset;
+ * the rows then start at slot + *rows_offset. align is a power of two <= STK_DIRECT_ALIGN. */
 typedef struct stk_part_read {
     uint64_t file_offset, bytes, slot_offset, rows_offset;
     uint32_t file;
 } stk_part_read;
-void stk_catalogue_read(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part, uint32_t align, stk_part_read *out);
+void stk_catalogue_read(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part, uint32_t align,
+                        stk_part_read *out);
 
 /* Packs part `part` in place after its read has landed. scratch: stk_catalogue_scratch_bytes(). */
-void stk_catalogue_arrive(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset, void *scratch);
+void stk_catalogue_arrive(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset,
+                          void *scratch);
 uint64_t stk_catalogue_scratch_bytes(const stk_catalogue *cat);
 
 #endif

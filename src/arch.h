@@ -32,7 +32,7 @@ typedef struct stk_hparams {
     uint32_t value_dim; /* of a value */
     uint32_t n_ff;      /* of a dense layer; 0: the file does not say */
     uint32_t n_ff_expert;
-    uint32_t n_expert;      /* at most 65,535 - 1 (event.h) */
+    uint32_t n_expert;      /* at most 65,535: ids are 16 bits, one of them none (event.h) */
     uint32_t n_expert_used; /* k, 1 to n_expert */
     float rms_eps;
     float attn_scale;   /* of the scores; 1/sqrt(head_dim) unless the file says otherwise */

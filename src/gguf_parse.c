@@ -312,21 +312,16 @@ static int parse(reader *r) {
 }
 
 /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
-static int open_regular(const char *path, int *fd, uint64_t *bytes) {
+static int open_regular(reader *r) {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return stk_fail_errno(errno, "%s: cannot open", path);
-    int rc = 0;
-    if (fstat(*fd, &st) < 0) {
-        rc = stk_fail_errno(errno, "%s: cannot look at it", path);
-    } else if (!S_ISREG(st.st_mode)) {
-        rc = stk_fail(STK_EFORMAT, "%s: %s, not a GGUF file", path, S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
+    r->fd = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (r->fd < 0) return stk_fail_errno(errno, "%s: cannot open", r->path);
+    if (fstat(r->fd, &st) < 0) return stk_fail_errno(errno, "%s: cannot look at it", r->path);
+    if (!S_ISREG(st.st_mode)) {
+        return stk_fail(STK_EFORMAT, "%s: %s, not a GGUF file", r->path,
+                        S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
     }
-    if (rc < 0) {
-        close(*fd);
-        return rc;
-    }
-    *bytes = (uint64_t)st.st_size;
+    r->file_bytes = (uint64_t)st.st_size;
     return 0;
 }
 
@@ -340,20 +335,14 @@ int stk_gguf_parse(stk_gguf *g, const char *path) {
         return stk_fail(STK_ENOMEM, "%s: the system refused memory", path);
     }
     memcpy(own_path, path, path_bytes);
-    int fd;
-    uint64_t bytes;
-    int rc = open_regular(path, &fd, &bytes);
-    if (rc == 0) {
-        r->g = g;
-        r->path = own_path;
-        r->fd = fd;
-        r->file_bytes = bytes;
-        r->pos = r->buffer_pos = r->buffer_bytes = 0;
-        g->files[0] = (stk_gguf_file){.path = own_path, .bytes = bytes};
-        g->n_file = 1;
-        rc = parse(r);
-        close(fd);
-    }
+    *r = (reader){.g = g, .path = own_path, .fd = -1};
+    int rc;
+    STK_TRYGOTO(open_regular(r), rc, out);
+    g->files[0] = (stk_gguf_file){.path = own_path, .bytes = r->file_bytes};
+    g->n_file = 1;
+    rc = parse(r);
+out:
+    if (r->fd >= 0) close(r->fd);
     free(r);
     return rc;
 }
