@@ -3,15 +3,18 @@
  *
  * Blocks as they lie in a file, all little-endian, no padding between blocks:
  *
- *     Q8_0   32 weights,  34 bytes: f16 d | s8 q[32]                              w = q * d
- *     Q4_0   32 weights,  18 bytes: f16 d | u8 q[16]                              w = d * (nibble - 8); low nibbles 0..15, high
- * nibbles 16..31 Q4_K  256 weights, 144 bytes: f16 d | f16 dmin | u8 scales[12] | u8 q[128]  w = (d * sc) * nibble - (dmin * m);
- * a scale and a min per 32 Q5_K  256 weights, 176 bytes: f16 d | f16 dmin | u8 scales[12] | u8 qh[32] | u8 q[128] as Q4_K; bit g
- * of qh[i] is the fifth bit of weight i of group g Q6_K  256 weights, 210 bytes: u8 ql[128] | u8 qh[64] | s8 scales[16] | f16 d
- *                                   w = (d * sc) * (code - 32); a scale per 16
+ *     Q8_0   32 weights,  34 bytes: f16 d | s8 q[32]
+ *            w = q * d
+ *     Q4_0   32 weights,  18 bytes: f16 d | u8 q[16]
+ *            w = d * (nibble - 8); the low nibbles are weights 0..15, the high ones 16..31
+ *     Q4_K  256 weights, 144 bytes: f16 d | f16 dmin | u8 scales[12] | u8 q[128]
+ *            w = (d * sc) * nibble - (dmin * m); a 6-bit sc and m per 32
+ *     Q5_K  256 weights, 176 bytes: f16 d | f16 dmin | u8 scales[12] | u8 qh[32] | u8 q[128]
+ *            as Q4_K; bit g of qh[i] is the fifth bit of weight i of group g
+ *     Q6_K  256 weights, 210 bytes: u8 ql[128] | u8 qh[64] | s8 scales[16] | f16 d
+ *            w = (d * sc) * (code - 32); an sc per 16
  *
- * The K formats keep two groups of 32 in each 32 bytes of nibbles: q[32c + i] holds weight i of group 2c (low) and of group 2c +
- * 1 (high).
+ * Q4_K and Q5_K: the low nibbles of q[32c..32c+31] are group 2c of 32 weights, the high ones group 2c + 1.
  */
 #include "experts/quant.h"
 
@@ -99,8 +102,8 @@ static void block_q4_k(const uint8_t *b, float *out) { block_q45_k(b, NULL, b + 
 
 static void block_q5_k(const uint8_t *b, float *out) { block_q45_k(b, b + 16, b + 48, out); }
 
-/* A half of 128 weights is four groups of 32 over 64 bytes of ql and 32 of qh: group g has nibble g / 2 of ql[32 (g % 2) + i],
- * bits 2g of qh[i]. */
+/* A half of 128 weights is four groups of 32 over 64 bytes of ql and 32 of qh: weight i of group g has nibble g / 2 of
+ * ql[32 (g % 2) + i] and the two bits from 2g on of qh[i]. */
 static void block_q6_k(const uint8_t *b, float *out) {
     const uint8_t *ql = b, *qh = b + 128, *scales = b + 192;
     float d = load_f16(b + 208);

@@ -56,10 +56,11 @@ static inline uint16_t stk_f32_f16_sat(float x) {
 
 /*
  * exp(x) with one fixed sequence of operations: x = n ln2 + r by two-step reduction, a polynomial of degree 6 in r, scaling by
- * 2^n in two steps so that subnormal results round once. exp(0) is 1, exp(-inf) is 0, NaN stays NaN; below -104 the result is 0, above 88.8 infinity.
+ * 2^n in two steps so that subnormal results round once. exp(0) is 1, exp(-inf) is 0, NaN stays NaN; below -104 the result is 0,
+ * above 88.8 infinity.
  *
- * The coefficients of r^2..r^6 are the minimax ones of the relative error on |r| <= ln2 / 2 with the first two fixed at 1 (2^-28.25 after rounding to
- * float). The result is within 0.892 ulp of exp, over every float.
+ * The coefficients of r^2..r^6 are the minimax ones of the relative error on |r| <= ln2 / 2 with the first two fixed at 1
+ * (2^-28.25 after rounding to float). The result is within 0.892 ulp of exp, over every float.
  */
 static inline float stk_expf(float x) {
     if (!(x > -104.0f)) return x != x ? x : 0.0f;
