@@ -1,0 +1,89 @@
+/*
+ * cpu: which tables this CPU runs. A table counts when the CPU has its instructions and the system saves its registers (XCR0).
+ */
+#include "cpu/cpu.h"
+
+#include <cpuid.h>
+#include <string.h>
+
+#include "cpu/tables.h"
+
+enum {
+    LEAF1_ECX_FMA = 1 << 12,
+    LEAF1_ECX_OSXSAVE = 1 << 27,
+    LEAF1_ECX_F16C = 1 << 29,
+    LEAF7_EBX_AVX2 = 1 << 5,
+    LEAF7_EBX_BMI2 = 1 << 8,
+    LEAF7_EBX_AVX512F = 1 << 16,
+    LEAF7_EBX_AVX512DQ = 1 << 17,
+    LEAF7_EBX_AVX512BW = 1 << 30,
+    LEAF7_ECX_AVX512VNNI = 1 << 11,
+    LEAF7_1_EAX_AVXVNNI = 1 << 4,
+    XCR0_YMM = 0x06, /* xmm and upper halves of ymm */
+    XCR0_ZMM = 0xe0, /* masks, upper halves of zmm0..15, zmm16..31 */
+};
+#define LEAF7_EBX_AVX512VL (1u << 31)
+
+typedef struct cpu_flags {
+    bool avx2, avxvnni, avx512;
+} cpu_flags;
+
+static bool has_all(uint32_t reg, uint32_t bits) { return (reg & bits) == bits; }
+
+static uint32_t read_xcr0(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+static cpu_flags detect(void) {
+    cpu_flags f = {0};
+    uint32_t a, b, c, d, b7, c7;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has_all(c, LEAF1_ECX_OSXSAVE | LEAF1_ECX_FMA | LEAF1_ECX_F16C)) return f;
+    uint32_t xcr0 = read_xcr0(), max_subleaf;
+    if (!has_all(xcr0, XCR0_YMM) || !__get_cpuid_count(7, 0, &max_subleaf, &b7, &c7, &d)) return f;
+    f.avx2 = has_all(b7, LEAF7_EBX_AVX2 | LEAF7_EBX_BMI2);
+    f.avx512 = f.avx2 && has_all(xcr0, XCR0_ZMM) && has_all(c7, LEAF7_ECX_AVX512VNNI) &&
+               has_all(b7, LEAF7_EBX_AVX512F | LEAF7_EBX_AVX512DQ | LEAF7_EBX_AVX512BW | LEAF7_EBX_AVX512VL);
+    f.avxvnni = f.avx2 && max_subleaf >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && has_all(a, LEAF7_1_EAX_AVXVNNI);
+    return f;
+}
+
+/* The tables of this CPU, plainest first; returns their number. */
+static uint32_t tables_of_cpu(const stk_cpu_ops *tables[8]) {
+    cpu_flags f = detect();
+    uint32_t n = 0;
+    (void)f;
+    tables[n++] = &stk_cpu_ops_ref;
+    return n;
+}
+
+const stk_cpu_ops *stk_cpu_ops_get(const char *name) {
+    const stk_cpu_ops *tables[8];
+    uint32_t n = tables_of_cpu(tables);
+    if (!name || !*name) return tables[n - 1];
+    for (uint32_t i = 0; i < n; i++)
+        if (strcmp(tables[i]->name, name) == 0) return tables[i];
+    return NULL;
+}
+
+uint32_t stk_cpu_ops_list(const char *names[8]) {
+    const stk_cpu_ops *tables[8];
+    uint32_t n = tables_of_cpu(tables);
+    for (uint32_t i = 0; i < n; i++) names[i] = tables[i]->name;
+    return n;
+}
+
+stk_matmul_fn stk_cpu_matmul(const stk_cpu_ops *ops, enum stk_type type) {
+    switch (type) {
+    case STK_TYPE_F32: return ops->matmul_f32;
+    case STK_TYPE_F16: return ops->matmul_f16;
+    case STK_TYPE_BF16: return ops->matmul_bf16;
+    case STK_TYPE_Q8_0: return ops->matmul_q8_0;
+    case STK_TYPE_Q4_0: return ops->matmul_q4_0;
+    case STK_TYPE_Q4_K: return ops->matmul_q4_k;
+    case STK_TYPE_Q5_K: return ops->matmul_q5_k;
+    case STK_TYPE_Q6_K: return ops->matmul_q6_k;
+    }
+    return NULL;
+}
