@@ -3,7 +3,8 @@
  * specification (ref.c), for every number of tokens in a call.
  *
  * Who may call it: src/, from any thread. Pure functions over borrowed memory; nothing allocates, blocks or keeps state. The caller runs with the
- * MXCSR of stk_mxcsr_set. Sizes are in elements unless a name says bytes. All rows and blocks start 64-byte aligned.
+ * MXCSR of stk_mxcsr_set. Sizes are in elements unless a name says bytes. Weights and quantized
+ * activations start 64-byte aligned; other vectors have the alignment of their elements alone.
  */
 #ifndef STK_CPU_H
 #define STK_CPU_H

@@ -19,14 +19,11 @@ struct stk_slots {
 };
 
 /* Slots that a class must have: no more than it has experts. */
-static uint32_t floor_of(const stk_class *cls, uint32_t least) { return STK_MIN(least, cls->n_expert); }
+static uint32_t floor_of(const stk_slot_class *cls, uint32_t least) { return STK_MIN(least, cls->n_expert); }
 
-uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least) {
+static uint64_t least_of(const stk_slot_class *classes, uint32_t n_class, uint32_t least) {
     uint64_t bytes = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) {
-        const stk_class *cls = stk_catalogue_class(cat, c);
-        bytes += floor_of(cls, least) * cls->slot_bytes;
-    }
+    for (uint32_t c = 0; c < n_class; c++) bytes += floor_of(&classes[c], least) * classes[c].slot_bytes;
     return bytes;
 }
 
@@ -35,13 +32,13 @@ uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least) {
  * the others divide what is left. Raising one lowers the others, so this goes on until none is raised; the last never is, because
  * the floors fit into the bytes.
  */
-static void share_out(const stk_catalogue *cat, uint64_t bytes, uint64_t all, uint32_t least, uint32_t *n_slot) {
-    uint32_t n_class = stk_catalogue_n_class(cat);
+static void share_out(const stk_slot_class *classes, uint32_t n_class, uint64_t bytes, uint64_t all, uint32_t least,
+                      uint32_t *n_slot) {
     for (uint32_t c = 0; c < n_class; c++) n_slot[c] = 0;
     for (bool raised = true; raised;) {
         raised = false;
         for (uint32_t c = 0; c < n_class; c++) {
-            const stk_class *cls = stk_catalogue_class(cat, c);
+            const stk_slot_class *cls = &classes[c];
             uint32_t floor = floor_of(cls, least);
             if (n_slot[c] > 0 || (wide)bytes * cls->n_expert >= (wide)all * floor) continue;
             n_slot[c] = floor;
@@ -51,17 +48,18 @@ static void share_out(const stk_catalogue *cat, uint64_t bytes, uint64_t all, ui
         }
     }
     for (uint32_t c = 0; c < n_class; c++) {
-        uint32_t n_expert = stk_catalogue_class(cat, c)->n_expert;
+        uint32_t n_expert = classes[c].n_expert;
         if (n_slot[c] == 0) n_slot[c] = (uint32_t)STK_MIN((wide)bytes * n_expert / all, (wide)n_expert);
     }
 }
 
 /* One more slot for the class that is furthest below its share, if any has room in the `left` bytes. */
-static bool add_slot(const stk_catalogue *cat, uint64_t bytes, uint64_t all, uint32_t *n_slot, uint64_t *left) {
+static bool add_slot(const stk_slot_class *classes, uint32_t n_class, uint64_t bytes, uint64_t all, uint32_t *n_slot,
+                     uint64_t *left) {
     uint32_t best = STK_NO_CLASS;
     wide best_lack = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) {
-        const stk_class *cls = stk_catalogue_class(cat, c);
+    for (uint32_t c = 0; c < n_class; c++) {
+        const stk_slot_class *cls = &classes[c];
         if (n_slot[c] == cls->n_expert || cls->slot_bytes > *left) continue;
         wide lack = (wide)bytes * cls->n_expert - (wide)all * n_slot[c];
         if (best != STK_NO_CLASS && lack <= best_lack) continue;
@@ -70,12 +68,12 @@ static bool add_slot(const stk_catalogue *cat, uint64_t bytes, uint64_t all, uin
     }
     if (best == STK_NO_CLASS) return false;
     n_slot[best]++;
-    *left -= stk_catalogue_class(cat, best)->slot_bytes;
+    *left -= classes[best].slot_bytes;
     return true;
 }
 
-int stk_slots_divide(const stk_catalogue *cat, uint64_t bytes, uint32_t least, uint32_t *n_slot) {
-    uint64_t least_bytes = stk_slots_least_bytes(cat, least), all = 0, used = 0;
+int stk_slots_share(const stk_slot_class *classes, uint32_t n_class, uint64_t bytes, uint32_t least, uint32_t *n_slot) {
+    uint64_t least_bytes = least_of(classes, n_class, least), all = 0, left = bytes;
     if (bytes < least_bytes) {
         char have[32], need[32];
         return stk_fail(STK_EBUDGET,
@@ -83,15 +81,35 @@ int stk_slots_divide(const stk_catalogue *cat, uint64_t bytes, uint32_t least, u
                         " slots for each size of expert",
                         stk_bytes_text(bytes, have), bytes, least_bytes, stk_bytes_text(least_bytes, need), least);
     }
+    for (uint32_t c = 0; c < n_class; c++) all += classes[c].n_expert * classes[c].slot_bytes;
+    share_out(classes, n_class, bytes, all, least, n_slot);
+    for (uint32_t c = 0; c < n_class; c++) left -= n_slot[c] * classes[c].slot_bytes;
+    while (add_slot(classes, n_class, bytes, all, n_slot, &left)) continue;
+    return 0;
+}
+
+static stk_slot_class *classes_of(const stk_catalogue *cat) {
+    stk_slot_class *classes = calloc(stk_catalogue_n_class(cat), sizeof *classes);
+    for (uint32_t c = 0; classes && c < stk_catalogue_n_class(cat); c++)
+        classes[c] = (stk_slot_class){stk_catalogue_class(cat, c)->slot_bytes, stk_catalogue_class(cat, c)->n_expert};
+    return classes;
+}
+
+int stk_slots_divide(const stk_catalogue *cat, uint64_t bytes, uint32_t least, uint32_t *n_slot) {
+    stk_slot_class *classes = classes_of(cat);
+    if (!classes) return stk_fail(STK_ENOMEM, "out of memory for %" PRIu32 " classes of slots", stk_catalogue_n_class(cat));
+    int rc = stk_slots_share(classes, stk_catalogue_n_class(cat), bytes, least, n_slot);
+    free(classes);
+    return rc;
+}
+
+uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least) {
+    uint64_t bytes = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) {
         const stk_class *cls = stk_catalogue_class(cat, c);
-        all += cls->n_expert * cls->slot_bytes;
+        bytes += STK_MIN(least, cls->n_expert) * cls->slot_bytes;
     }
-    share_out(cat, bytes, all, least, n_slot);
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) used += n_slot[c] * stk_catalogue_class(cat, c)->slot_bytes;
-    uint64_t left = bytes - used;
-    while (add_slot(cat, bytes, all, n_slot, &left)) continue;
-    return 0;
+    return bytes;
 }
 
 int stk_slots_open(stk_slots **out, const stk_catalogue *cat, const uint32_t *n_slot, bool lock) {

@@ -1,8 +1,9 @@
 /*
- * slots: the memory of one tier: a budget cut into slots, in classes of slot size. Memory alone: who sits in a slot is cache/, what state a slot
- * is in is kept here for the engine (coming, resident, in use), with one reader per slot.
+ * slots: the memory of one tier: a budget cut into slots, in classes of slot size. Memory alone: who sits in a slot is cache/,
+ * what state a slot is in is kept here for the engine (coming, resident, in use), with one reader per slot.
  *
- * Who may call it: src/, one thread. Ownership: the arena belongs to the object. Huge pages (2 MiB) from 64 MiB on, 4 KiB pages below.
+ * Who may call it: src/, one thread. Ownership: the arena belongs to the object. Huge pages (2 MiB) from 64 MiB on, 4 KiB pages
+ * below.
  */
 #ifndef STK_SLOTS_H
 #define STK_SLOTS_H
@@ -11,10 +12,20 @@
 
 typedef struct stk_slots stk_slots;
 
+/* What a division needs to know of a class. */
+typedef struct stk_slot_class {
+    uint64_t slot_bytes;
+    uint32_t n_expert; /* of all its layers */
+} stk_slot_class;
+
 /*
- * How a budget of `bytes` divides into classes: each gets what its share of all expert bytes is worth, at least `least` slots, at most its
- * number of experts; bytes left over go to the classes with the greatest remainder. Writes n_slot [n_class]. STK_EBUDGET names the least bytes.
+ * How a budget of `bytes` divides into classes: each gets what its share of all expert bytes is worth, at least `least` slots, at
+ * most its number of experts; bytes left over go to the classes with the greatest remainder. Writes n_slot [n_class]. STK_EBUDGET
+ * names the least bytes.
  */
+int stk_slots_share(const stk_slot_class *classes, uint32_t n_class, uint64_t bytes, uint32_t least,
+                    uint32_t *n_slot) STK_CHECKED;
+/* The same for the classes of a catalogue. */
 int stk_slots_divide(const stk_catalogue *cat, uint64_t bytes, uint32_t least, uint32_t *n_slot) STK_CHECKED;
 /* The least budget: `least` slots of each class. */
 uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least);

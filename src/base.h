@@ -1,8 +1,8 @@
 /*
  * base: what every folder shares: error codes and their detail text, the two error macros, logging, small integer helpers.
  *
- * Who may call it: every folder. Threads: the detail text is kept per thread; the log sink is set once, before other threads start.
- * Ownership: nothing here allocates.
+ * Who may call it: every folder. Threads: the detail text is kept per thread; the log sink is set once, before other threads
+ * start. Ownership: nothing here allocates.
  */
 #ifndef STK_BASE_H
 #define STK_BASE_H
@@ -14,10 +14,10 @@
 #include "stoker.h"
 
 #define STK_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define STK_CHECKED __attribute__((warn_unused_result))
-#define STK_ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
-#define STK_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define STK_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define STK_CHECKED           __attribute__((warn_unused_result))
+#define STK_ARRAY_LEN(a)      (sizeof(a) / sizeof((a)[0]))
+#define STK_MIN(a, b)         ((a) < (b) ? (a) : (b))
+#define STK_MAX(a, b)         ((a) > (b) ? (a) : (b))
 
 /* Return the code of a failed call at once. */
 #define STK_TRY(call)                                                                                                            \

@@ -10,22 +10,22 @@
 #define STK_NO_EXPERT 0xffffu
 
 typedef struct stk_event {
-    uint64_t step;             /* number of the step, from 0 */
-    uint32_t layer;            /* model layer */
-    uint32_t n_tok;            /* tokens of the step */
-    uint32_t k;                /* experts a token uses */
-    uint32_t n_top;            /* scored experts a token, 2k or all; 0 when the source has no scores */
-    uint32_t n_expert;         /* experts of the layer */
-    uint32_t n_distinct;       /* lookups */
-    const int32_t *seq;        /* [n_tok] */
-    const int32_t *pos;        /* [n_tok] */
-    const int32_t *token;      /* [n_tok] */
-    const uint16_t *ids;       /* [n_tok, k] in rank order; STK_NO_EXPERT for none */
-    const float *weights;      /* [n_tok, k] */
-    const uint16_t *top_ids;   /* [n_tok, n_top] best first */
-    const float *top_scores;   /* [n_tok, n_top] router probabilities */
-    const uint16_t *distinct;  /* [n_distinct] ascending */
-    const uint32_t *counts;    /* [n_distinct] tokens of each */
+    uint64_t step;            /* number of the step, from 0 */
+    uint32_t layer;           /* model layer */
+    uint32_t n_tok;           /* tokens of the step */
+    uint32_t k;               /* experts a token uses */
+    uint32_t n_top;           /* scored experts a token, 2k or all; 0 when the source has no scores */
+    uint32_t n_expert;        /* experts of the layer */
+    uint32_t n_distinct;      /* lookups */
+    const int32_t *seq;       /* [n_tok] */
+    const int32_t *pos;       /* [n_tok] */
+    const int32_t *token;     /* [n_tok] */
+    const uint16_t *ids;      /* [n_tok, k] in rank order; STK_NO_EXPERT for none */
+    const float *weights;     /* [n_tok, k] */
+    const uint16_t *top_ids;  /* [n_tok, n_top] best first */
+    const float *top_scores;  /* [n_tok, n_top] router probabilities */
+    const uint16_t *distinct; /* [n_distinct] ascending */
+    const uint32_t *counts;   /* [n_distinct] tokens of each */
 } stk_event;
 
 #endif

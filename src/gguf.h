@@ -13,8 +13,19 @@
 typedef struct stk_gguf stk_gguf;
 
 enum stk_gguf_type {
-    STK_GGUF_U8, STK_GGUF_I8, STK_GGUF_U16, STK_GGUF_I16, STK_GGUF_U32, STK_GGUF_I32, STK_GGUF_F32, STK_GGUF_BOOL,
-    STK_GGUF_STRING, STK_GGUF_ARRAY, STK_GGUF_U64, STK_GGUF_I64, STK_GGUF_F64,
+    STK_GGUF_U8,
+    STK_GGUF_I8,
+    STK_GGUF_U16,
+    STK_GGUF_I16,
+    STK_GGUF_U32,
+    STK_GGUF_I32,
+    STK_GGUF_F32,
+    STK_GGUF_BOOL,
+    STK_GGUF_STRING,
+    STK_GGUF_ARRAY,
+    STK_GGUF_U64,
+    STK_GGUF_I64,
+    STK_GGUF_F64,
 };
 
 typedef struct stk_gguf_string {
@@ -32,8 +43,8 @@ typedef struct stk_gguf_value {
 
 typedef struct stk_gguf_tensor {
     stk_gguf_string name;
-    uint32_t file;   /* index for stk_gguf_path */
-    uint32_t type;   /* ggml type number, known to experts/quant.h */
+    uint32_t file; /* index for stk_gguf_path */
+    uint32_t type; /* ggml type number, known to experts/quant.h */
     uint32_t n_dim;
     uint64_t dim[4]; /* dim[0] contiguous; unused are 1 */
     uint64_t offset; /* absolute in its file; offset + bytes is inside the file */

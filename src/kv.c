@@ -66,6 +66,8 @@ void stk_kv_close(stk_kv **kv) {
     *kv = NULL;
 }
 
+void stk_kv_get_config(const stk_kv *kv, stk_kv_config *config) { *config = kv->config; }
+
 uint32_t stk_kv_length(const stk_kv *kv, uint32_t seq) { return kv->length[seq]; }
 
 int stk_kv_reserve(stk_kv *kv, uint32_t seq, uint32_t n_pos) {

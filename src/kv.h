@@ -27,6 +27,8 @@ uint64_t stk_kv_bytes(const stk_kv_config *config);
 int stk_kv_open(stk_kv **out, const stk_kv_config *config, bool lock) STK_CHECKED;
 void stk_kv_close(stk_kv **kv);
 
+void stk_kv_get_config(const stk_kv *kv, stk_kv_config *config);
+
 /* Positions committed. */
 uint32_t stk_kv_length(const stk_kv *kv, uint32_t seq);
 

@@ -69,7 +69,8 @@ typedef struct stk_model stk_model;
 
 /*
  * Opens a GGUF model (version 2 or 3). For a split model `path` names any of its parts. Reads the metadata alone; weights are
- * read by stk_engine_open. Errors: STK_EIO, STK_EFORMAT (names file, offset, field), STK_EUNSUPPORTED (architecture, type), STK_ENOMEM.
+ * read by stk_engine_open. Errors: STK_EIO, STK_EFORMAT (names file, offset, field), STK_EUNSUPPORTED (architecture, type),
+ * STK_ENOMEM.
  */
 STK_API int stk_model_open(stk_model **out, const char *path);
 STK_API void stk_model_close(stk_model **model);
@@ -89,11 +90,11 @@ typedef struct stk_model_info {
     uint32_t n_file;
     uint64_t file_bytes;
     uint64_t n_param;
-    uint64_t expert_bytes;      /* of all experts, as stored */
-    uint64_t dense_bytes;       /* of everything else, as stored */
-    uint64_t expert_bytes_min;  /* of the smallest single expert */
-    uint64_t expert_bytes_max;  /* of the largest single expert */
-    uint64_t token_bytes;       /* weight bytes read for one decoded token */
+    uint64_t expert_bytes;     /* of all experts, as stored */
+    uint64_t dense_bytes;      /* of everything else, as stored */
+    uint64_t expert_bytes_min; /* of the smallest single expert */
+    uint64_t expert_bytes_max; /* of the largest single expert */
+    uint64_t token_bytes;      /* weight bytes read for one decoded token */
     const char *arch;
     const char *name; /* "" when the file has none */
 } stk_model_info;
@@ -169,22 +170,23 @@ typedef struct stk_engine_options {
     uint32_t n_threads; /* 0: the physical cores that this process may use */
     uint32_t kv_k_type; /* STK_KV_..., F16 by default */
     uint32_t kv_v_type;
-    uint32_t mlock;     /* non-zero: lock weights and slots in memory */
+    uint32_t mlock; /* non-zero: lock weights and slots in memory */
     uint32_t reserved;
-    uint64_t ram_bytes;   /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
-    uint64_t seed;        /* of everything pseudo-random (modelled drives, random policies) */
-    const char *io;       /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
-    const char *policy;   /* NULL: "lru" */
-    const char *cpu;      /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
-    const char *trace;    /* NULL, or the file to record the run to */
+    uint64_t ram_bytes; /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
+    uint64_t seed;      /* of everything pseudo-random (modelled drives, random policies) */
+    const char *io;     /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
+    const char *policy; /* NULL: "lru" */
+    const char *cpu;    /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
+    const char *trace;  /* NULL, or the file to record the run to */
     stk_progress_fn progress;
     void *progress_user;
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
 /*
- * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET (names the
- * least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the progress callback).
+ * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
+ * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the
+ * progress callback).
  */
 STK_API int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options);
 /* Ends the trace, frees all. Returns the first error of ending the trace (STK_EIO, STK_ENOSPC), 0 otherwise; closes anyway. */
@@ -193,10 +195,10 @@ STK_API int stk_engine_close(stk_engine **engine);
 /* What was reserved, in bytes. */
 typedef struct stk_memory_info {
     uint32_t struct_bytes;
-    uint32_t n_slot;        /* RAM slots of all classes */
-    uint32_t n_expert;      /* experts of all layers */
-    uint32_t n_ctx;         /* positions */
-    uint64_t dense_bytes;   /* dense weights in memory */
+    uint32_t n_slot;      /* RAM slots of all classes */
+    uint32_t n_expert;    /* experts of all layers */
+    uint32_t n_ctx;       /* positions */
+    uint64_t dense_bytes; /* dense weights in memory */
     uint64_t kv_bytes;
     uint64_t ram_bytes;     /* expert slots in RAM */
     uint64_t ram_bytes_min; /* the least --ram that this model runs with */
@@ -214,11 +216,11 @@ STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *inf
  */
 typedef struct stk_batch {
     uint32_t struct_bytes;
-    uint32_t n;             /* 1 to n_batch */
-    const int32_t *token;   /* [n] */
-    const int32_t *seq;     /* [n], or NULL: all 0 */
-    const int32_t *pos;     /* [n], or NULL: each continues its sequence */
-    const uint8_t *logits;  /* [n] non-zero: compute logits; NULL: of the last entry alone */
+    uint32_t n;            /* 1 to n_batch */
+    const int32_t *token;  /* [n] */
+    const int32_t *seq;    /* [n], or NULL: all 0 */
+    const int32_t *pos;    /* [n], or NULL: each continues its sequence */
+    const uint8_t *logits; /* [n] non-zero: compute logits; NULL: of the last entry alone */
 } stk_batch;
 
 /*
@@ -229,9 +231,11 @@ STK_API int stk_step(stk_engine *engine, const stk_batch *batch);
 
 /* Logits of entry i of the last step, [n_vocab] float32, NULL if it did not ask for them. Valid until the next step. */
 STK_API const float *stk_get_logits(const stk_engine *engine, uint32_t i);
-/* Hidden state of entry i after the last layer's residual, before the final norm, [n_embd] float32; only for entries with logits. */
+/* Hidden state of entry i after the last layer's residual, before the final norm, [n_embd] float32; only for entries with logits.
+ */
 STK_API const float *stk_get_hidden(const stk_engine *engine, uint32_t i);
-/* Routing of the last step in one MoE layer: *ids [n, k] expert numbers in rank order, *weights [n, k]. Returns n*k, 0 for a layer without experts. */
+/* Routing of the last step in one MoE layer: *ids [n, k] expert numbers in rank order, *weights [n, k]. Returns n*k, 0 for a
+ * layer without experts. */
 STK_API int64_t stk_get_routing(const stk_engine *engine, uint32_t layer, const uint16_t **ids, const float **weights);
 
 /* Number of positions that sequence `seq` holds, or an error. */
@@ -242,7 +246,8 @@ STK_API int stk_seq_trim(stk_engine *engine, int32_t seq, int32_t n_pos);
 /* Makes the running or next stk_step of this engine return STK_ECANCELED at the next layer. Async-signal-safe, any thread. */
 STK_API void stk_cancel(stk_engine *engine);
 
-/* For experiments and tests: routes layer `layer` (-1: all) of every token to ids[k] with equal weights; NULL restores the router. */
+/* For experiments and tests: routes layer `layer` (-1: all) of every token to ids[k] with equal weights; NULL restores the
+ * router. */
 STK_API int stk_force_route(stk_engine *engine, int32_t layer, const uint16_t *ids, uint32_t k);
 /* For experiments and tests: STK_PLACE_... for all experts from the next step on. */
 enum { STK_PLACE_AUTO, STK_PLACE_CPU };
@@ -256,10 +261,10 @@ typedef struct stk_stats {
     uint32_t reserved;
     uint64_t n_step;
     uint64_t n_token;
-    uint64_t n_event;    /* MoE layers of all steps */
-    uint64_t n_lookup;   /* distinct experts of all events */
-    uint64_t n_pair;     /* token-expert pairs */
-    uint64_t n_hit;      /* lookups that found their expert resident */
+    uint64_t n_event;  /* MoE layers of all steps */
+    uint64_t n_lookup; /* distinct experts of all events */
+    uint64_t n_pair;   /* token-expert pairs */
+    uint64_t n_hit;    /* lookups that found their expert resident */
     uint64_t n_miss;
     uint64_t n_evict;
     uint64_t n_wave;     /* n_event, plus the further waves of events that did not fit */
@@ -295,19 +300,19 @@ STK_API int stk_sampler_open(stk_sampler **out, const stk_sampler_options *optio
 STK_API void stk_sampler_close(stk_sampler **sampler);
 /* Tells the sampler of a token that stands in the text, for the repetition penalty. */
 STK_API int stk_sampler_accept(stk_sampler *sampler, int32_t id);
-/* Chooses a token from logits [n_vocab]; order: penalty, top-k, top-p, min-p, temperature. The same seed and logits give the same token.
- * Errors: STK_EINVAL when every logit is NaN. */
+/* Chooses a token from logits [n_vocab]; order: penalty, top-k, top-p, min-p, temperature. The same seed and logits give the same
+ * token. Errors: STK_EINVAL when every logit is NaN. */
 STK_API int32_t stk_sampler_sample(stk_sampler *sampler, const float *logits);
 
 /* ---- Replay ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stk_replay_options {
     uint32_t struct_bytes;
-    uint32_t verify;      /* non-zero: repeat the recorded run and compare every decision and counter */
-    uint64_t ram_bytes;   /* 0: the trace's own */
-    uint64_t n_slot;      /* instead of ram_bytes; 0: unused */
-    const char *policy;   /* NULL: the trace's own (what-if: "lru") */
-    const char *io;       /* NULL: no times; "emu:BANDWIDTH,LATENCY": predict times with this drive */
+    uint32_t verify;    /* non-zero: repeat the recorded run and compare every decision and counter */
+    uint64_t ram_bytes; /* 0: the trace's own */
+    uint64_t n_slot;    /* instead of ram_bytes; 0: unused */
+    const char *policy; /* NULL: the trace's own (what-if: "lru") */
+    const char *io;     /* NULL: no times; "emu:BANDWIDTH,LATENCY": predict times with this drive */
     uint64_t seed;
     stk_progress_fn progress;
     void *progress_user;
@@ -321,8 +326,8 @@ typedef struct stk_replay_result {
     uint64_t virtual_ns;
 } stk_replay_result;
 STK_API void stk_replay_options_default(stk_replay_options *options);
-/* Replays a recorded trace through the same cache and scheduler. Errors: STK_EFORMAT, STK_EIO, STK_EBUDGET; STK_ESTATE when a verifying
- * replay differs from the recorded run (the detail names the first difference). */
+/* Replays a recorded trace through the same cache and scheduler. Errors: STK_EFORMAT, STK_EIO, STK_EBUDGET; STK_ESTATE when a
+ * verifying replay differs from the recorded run (the detail names the first difference). */
 STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /*
  * tokenizer: text to tokens and back, from GGUF metadata: byte-level BPE with the pre-tokenizers qwen2, gpt-2 and llama-bpe.
  *
- * Who may call it: src/. Threads: immutable after open; stk_tokenizer_encode may run in several threads at once. Source: Hugging Face tokenizers is
- * the oracle; regexes and rules are those of each model's tokenizer.json.
+ * Who may call it: src/. Threads: immutable after open; stk_tokenizer_encode may run in several threads at once. Source: Hugging
+ * Face tokenizers is the oracle; regexes and rules are those of each model's tokenizer.json.
  */
 #ifndef STK_TOKENIZER_H
 #define STK_TOKENIZER_H
@@ -17,7 +17,8 @@ int stk_tokenizer_open(stk_tokenizer **out, const stk_gguf *g, uint32_t n_vocab)
 void stk_tokenizer_close(stk_tokenizer **t);
 
 /* As stk_tokenize, stk_token_bytes, stk_token_is_end of stoker.h. */
-int64_t stk_tokenizer_encode(const stk_tokenizer *t, const char *text, size_t bytes, uint32_t flags, int32_t *ids, size_t cap) STK_CHECKED;
+int64_t stk_tokenizer_encode(const stk_tokenizer *t, const char *text, size_t bytes, uint32_t flags, int32_t *ids,
+                             size_t cap) STK_CHECKED;
 int64_t stk_tokenizer_bytes(const stk_tokenizer *t, int32_t id, bool special, const char **bytes) STK_CHECKED;
 bool stk_tokenizer_is_end(const stk_tokenizer *t, int32_t id);
 /* The id of a control token by its text, -1 when there is none. */

@@ -1,0 +1,50 @@
+/*
+ * engine: one model under fixed budgets: the parts, opened in an order in which every byte is known before it is taken.
+ *
+ * Who may call it: src/engine*.c; everyone else uses stoker.h.
+ */
+#ifndef STK_ENGINE_H
+#define STK_ENGINE_H
+
+#include "forward.h"
+
+struct stk_engine {
+    const stk_model *model;
+    stk_engine_options o; /* with every default filled in; its strings belong to the caller and are not kept */
+    const stk_cpu_ops *ops;
+    stk_pool *pool;
+    stk_slots *slots;
+    stk_io *io;
+    stk_dense dense;
+    stk_kv *kv;
+    stk_cache *cache;
+    stk_store *store;
+    stk_cost cost;
+    stk_forward *forward;
+    stk_executor *executor;
+    stk_stepper stepper;
+    stk_trace_writer *trace;
+    stk_memory_info memory;
+
+    /* The step, copied: a caller's arrays end with the call. [n_batch] */
+    int32_t *token, *seq, *pos;
+    uint8_t *logits;
+    uint32_t n_tok;     /* of the last step that succeeded; 0: none */
+    uint32_t *seq_next; /* [n_seq_max] next position while a step is checked */
+
+    uint16_t *forced; /* [n_layer, k] */
+    uint8_t *forced_layers;
+    atomic_int cancel; /* set by stk_cancel from any thread, cleared by the step that returns because of it; relaxed: it carries
+                          no data */
+
+    stk_stats baseline; /* counters at the last reset: what is shown starts there, the trace's totals do not */
+};
+
+/* All counters since open. */
+void stk_engine_count(const stk_engine *e, stk_stats *s);
+
+/* Begins the trace of a run (engine_trace.c), and ends it with the counters that a verifying replay compares. */
+int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot, const char *policy) STK_CHECKED;
+int stk_engine_trace_close(stk_engine *e) STK_CHECKED;
+
+#endif

@@ -1,0 +1,263 @@
+/* engine_open: options, budgets, and the parts in order. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
+
+void stk_engine_options_default(stk_engine_options *o) {
+    memset(o, 0, sizeof *o);
+    o->struct_bytes = sizeof *o;
+}
+
+/* Takes the caller's struct, of whatever size it was compiled with, and fills in what was left at 0. */
+static int fill_options(stk_engine_options *o, const stk_engine_options *given, const stk_hparams *hp) {
+    stk_engine_options_default(o);
+    if (given) {
+        if (given->struct_bytes < sizeof o->struct_bytes || given->struct_bytes > sizeof *o)
+            return stk_fail(STK_EINVAL, "engine options of %u bytes; this library knows %zu", given->struct_bytes, sizeof *o);
+        memcpy(o, given, given->struct_bytes);
+    }
+    if (o->n_ctx == 0) o->n_ctx = STK_MIN(hp->n_ctx_train, (uint32_t)DEFAULT_CTX);
+    if (o->n_seq_max == 0) o->n_seq_max = 1;
+    if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
+    if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
+    if (o->n_ctx > (1u << 30)) return stk_fail(STK_EINVAL, "a context of %u positions; at most 2^30 are possible", o->n_ctx);
+    if (o->n_seq_max > MAX_SEQ) return stk_fail(STK_EINVAL, "%u sequences; at most %d are possible", o->n_seq_max, MAX_SEQ);
+    if (o->n_batch > MAX_BATCH)
+        return stk_fail(STK_EINVAL, "a batch of %u tokens; at most %d are possible", o->n_batch, MAX_BATCH);
+    if (o->n_logits > o->n_batch)
+        return stk_fail(STK_EINVAL, "logits of %u tokens a step of at most %u", o->n_logits, o->n_batch);
+    if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
+        return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
+    if (!o->policy) o->policy = "lru";
+    return STK_OK;
+}
+
+static stk_kv_config kv_config(const stk_engine *e) {
+    const stk_hparams *hp = &e->model->hp;
+    return (stk_kv_config){hp->n_layer,
+                           hp->n_head_kv,
+                           hp->head_dim,
+                           hp->value_dim,
+                           e->o.n_ctx,
+                           e->o.n_seq_max,
+                           e->o.kv_k_type == STK_KV_F16,
+                           e->o.kv_v_type == STK_KV_F16};
+}
+
+static stk_forward_config forward_config(stk_engine *e) {
+    return (stk_forward_config){e->model, e->ops, e->pool, e->kv, &e->dense, e->store, e->o.n_batch, e->o.n_ctx, e->o.n_logits};
+}
+
+/* Slots for every expert: what more memory could not improve. */
+static uint64_t all_experts_bytes(const stk_catalogue *cat) {
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
+        bytes += stk_catalogue_class(cat, c)->slot_bytes * stk_catalogue_class(cat, c)->n_expert;
+    return bytes;
+}
+
+/*
+ * Sets memory.* and o.ram_bytes before anything is taken. Errors: STK_EBUDGET where the least does not fit what is free, or --ram
+ * is below the least, or what is to be locked is above what may be.
+ */
+static int plan_memory(stk_engine *e) {
+    stk_memory_info *m = &e->memory;
+    const stk_catalogue *cat = e->model->experts;
+    stk_kv_config kv = kv_config(e);
+    stk_forward_config forward = forward_config(e);
+    char a[32], b[32], c[32];
+    m->struct_bytes = sizeof *m;
+    m->dense_bytes = stk_dense_bytes(e->model);
+    m->kv_bytes = stk_kv_bytes(&kv);
+    m->buffer_bytes = stk_forward_bytes(&forward, stk_pool_n_worker(e->pool));
+    m->ram_bytes_min = stk_slots_least_bytes(cat, e->model->hp.n_expert_used);
+    uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes, free_bytes = stk_mem_available(),
+             all = all_experts_bytes(cat);
+    if (e->o.ram_bytes == 0) {
+        uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
+        uint64_t room = free_bytes > fixed + margin ? free_bytes - fixed - margin : 0;
+        e->o.ram_bytes = STK_MIN(STK_MAX(room, m->ram_bytes_min), all);
+    }
+    if (e->o.ram_bytes < m->ram_bytes_min)
+        return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %s (%llu bytes), %u experts of each size",
+                        stk_bytes_text(e->o.ram_bytes, a), stk_bytes_text(m->ram_bytes_min, b),
+                        (unsigned long long)m->ram_bytes_min, e->model->hp.n_expert_used);
+    e->o.ram_bytes = STK_MIN(e->o.ram_bytes, all);
+    if (fixed + e->o.ram_bytes > free_bytes)
+        return stk_fail(
+            STK_EBUDGET,
+            "%s are needed (dense weights, KV and buffers %s, experts %s), but only %s are free; lower --ram, -c or -b",
+            stk_bytes_text(fixed + e->o.ram_bytes, a), stk_bytes_text(fixed, b), stk_bytes_text(e->o.ram_bytes, c),
+            stk_bytes_text(free_bytes, (char[32]){0}));
+    if (e->o.mlock && fixed + e->o.ram_bytes > stk_mem_lockable())
+        return stk_fail(STK_EBUDGET,
+                        "%s are to be locked in memory, but RLIMIT_MEMLOCK allows %s; raise it (ulimit -l) or leave out --mlock",
+                        stk_bytes_text(fixed + e->o.ram_bytes, a), stk_bytes_text(stk_mem_lockable(), b));
+    return STK_OK;
+}
+
+static int open_io(stk_engine *e) {
+    const stk_gguf *g = e->model->gguf;
+    uint32_t n_file = stk_gguf_n_file(g);
+    const char **paths = calloc(n_file, sizeof *paths);
+    if (!paths) return stk_fail(STK_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < n_file; i++) paths[i] = stk_gguf_path(g, i);
+    stk_io_options o = {.spec = e->o.io, .n_file = n_file, .paths = paths, .seed = e->o.seed};
+    stk_slots_arena(e->slots, &o.buffer, &o.buffer_bytes);
+    int rc = stk_io_open(&e->io, &o);
+    free(paths);
+    return rc;
+}
+
+static int open_cache(stk_engine *e, const uint32_t *n_slot) {
+    const stk_catalogue *cat = e->model->experts;
+    uint32_t n_class = stk_catalogue_n_class(cat), n_layer = stk_catalogue_n_layer(cat);
+    stk_cache_class *classes = calloc(n_class, sizeof *classes);
+    uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
+    int rc = STK_OK;
+    if (!classes || !layer_class) rc = stk_fail(STK_ENOMEM, "out of memory");
+    for (uint32_t c = 0; rc == STK_OK && c < n_class; c++) classes[c].n_slot = n_slot[c];
+    for (uint32_t l = 0; rc == STK_OK && l < n_layer; l++) layer_class[l] = stk_catalogue_layer_class(cat, l);
+    if (rc == STK_OK)
+        rc = stk_cache_open(&e->cache, &(stk_cache_config){.n_layer = n_layer,
+                                                           .n_expert = stk_catalogue_n_expert(cat),
+                                                           .k = e->model->hp.n_expert_used,
+                                                           .n_class = n_class,
+                                                           .classes = classes,
+                                                           .layer_class = layer_class,
+                                                           .policy = e->o.policy,
+                                                           .seed = e->o.seed});
+    free(classes);
+    free(layer_class);
+    return rc;
+}
+
+static int open_step_arrays(stk_engine *e) {
+    const stk_hparams *hp = &e->model->hp;
+    e->token = calloc(e->o.n_batch, sizeof *e->token);
+    e->seq = calloc(e->o.n_batch, sizeof *e->seq);
+    e->pos = calloc(e->o.n_batch, sizeof *e->pos);
+    e->logits = calloc(e->o.n_batch, 1);
+    e->seq_next = calloc(e->o.n_seq_max, sizeof *e->seq_next);
+    e->forced = calloc((size_t)hp->n_layer * hp->n_expert_used, sizeof *e->forced);
+    e->forced_layers = calloc(hp->n_layer, 1);
+    if (e->token && e->seq && e->pos && e->logits && e->seq_next && e->forced && e->forced_layers) return STK_OK;
+    return stk_fail(STK_ENOMEM, "out of memory");
+}
+
+static int open_executor(stk_engine *e, const uint32_t *n_slot) {
+    const stk_catalogue *cat = e->model->experts;
+    uint32_t most = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) most = STK_MAX(most, n_slot[c]);
+    e->forward->cost = &e->cost;
+    e->forward->forced = e->forced;
+    e->forward->forced_layers = e->forced_layers;
+    STK_TRY(stk_executor_open(&e->executor, &stk_forward_world, e->forward, stk_catalogue_n_expert(cat), most, &e->cost));
+    e->stepper = (stk_stepper){.ops = &stk_forward_stage,
+                               .stage = e->forward,
+                               .cache = e->cache,
+                               .executor = e->executor,
+                               .cost = &e->cost,
+                               .cancel = &e->cancel,
+                               .n_layer = e->model->hp.n_layer};
+    return STK_OK;
+}
+
+static int open_parts(stk_engine *e, uint32_t *n_slot) {
+    const stk_catalogue *cat = e->model->experts;
+    STK_TRY(stk_slots_divide(cat, e->o.ram_bytes, e->model->hp.n_expert_used, n_slot));
+    STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
+    STK_TRY(open_io(e));
+    stk_kv_config kv = kv_config(e);
+    STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
+    STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
+    STK_TRY(open_cache(e, n_slot));
+    STK_TRY(stk_store_open(&e->store, cat, e->io, e->slots));
+    stk_forward_config forward = forward_config(e);
+    STK_TRY(stk_forward_open(&e->forward, &forward, e->o.mlock));
+    STK_TRY(open_step_arrays(e));
+    STK_TRY(open_executor(e, n_slot));
+    if (e->o.trace) STK_TRY(stk_engine_trace_open(e, e->o.trace, n_slot, e->o.policy));
+    return STK_OK;
+}
+
+static void describe_memory(stk_engine *e, const uint32_t *n_slot) {
+    stk_memory_info *m = &e->memory;
+    void *base;
+    m->n_slot = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(e->model->experts); c++) m->n_slot += n_slot[c];
+    m->n_expert = stk_catalogue_n_expert(e->model->experts) * stk_catalogue_n_layer(e->model->experts);
+    m->n_ctx = e->o.n_ctx;
+    stk_slots_arena(e->slots, &base, &m->ram_bytes);
+    m->huge_bytes = stk_slots_huge_bytes(e->slots) + e->dense.map.huge_bytes + e->forward->map.huge_bytes;
+    m->io = stk_io_name(e->io);
+    m->cpu = e->ops->name;
+    m->n_threads = stk_pool_n_worker(e->pool);
+    /* What the drive did to load the weights is not part of the run. */
+    (void)stk_engine_reset_stats(e);
+}
+
+int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options) {
+    int rc;
+    *out = NULL;
+    uint32_t mxcsr = stk_mxcsr_set();
+    uint32_t *n_slot = calloc(stk_catalogue_n_class(model->experts) + 1, sizeof *n_slot);
+    stk_engine *e = calloc(1, sizeof *e);
+    if (!e || !n_slot) {
+        rc = stk_fail(STK_ENOMEM, "out of memory");
+        goto out;
+    }
+    e->model = model;
+    STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
+    stk_cost_default(&e->cost);
+    e->ops = stk_cpu_ops_get(e->o.cpu);
+    if (!e->ops) {
+        rc = stk_fail(STK_EINVAL, "no kernels named '%s' on this CPU; ref always works", e->o.cpu ? e->o.cpu : "");
+        goto out;
+    }
+    STK_TRYGOTO(stk_pool_open(&e->pool, e->o.n_threads), rc, out);
+    STK_TRYGOTO(plan_memory(e), rc, out);
+    STK_TRYGOTO(open_parts(e, n_slot), rc, out);
+    describe_memory(e, n_slot);
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = NULL;
+out:
+    free(n_slot);
+    stk_mxcsr_restore(mxcsr);
+    if (rc < 0 && e) {
+        char why[512];
+        strncpy(why, stk_error_detail(), sizeof why - 1);
+        why[sizeof why - 1] = 0;
+        (void)stk_engine_close(&e);
+        return stk_fail(rc, "%s", why);
+    }
+    *out = e;
+    return rc;
+}
+
+int stk_engine_close(stk_engine **engine) {
+    stk_engine *e = *engine;
+    if (!e) return STK_OK;
+    int rc = stk_engine_trace_close(e);
+    stk_executor_close(&e->executor);
+    stk_forward_close(&e->forward);
+    stk_store_close(&e->store);
+    stk_cache_close(&e->cache);
+    stk_kv_close(&e->kv);
+    stk_io_close(&e->io);
+    stk_dense_close(&e->dense);
+    stk_slots_close(&e->slots);
+    stk_pool_close(&e->pool);
+    free(e->token);
+    free(e->seq);
+    free(e->pos);
+    free(e->logits);
+    free(e->seq_next);
+    free(e->forced);
+    free(e->forced_layers);
+    free(e);
+    *engine = NULL;
+    return rc;
+}

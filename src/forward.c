@@ -1,0 +1,301 @@
+/* forward: buffers, the stage and the world. */
+#include "forward.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "numeric.h"
+
+/* ---- Buffers: one list, walked to count and again to place ---- */
+
+typedef struct placer {
+    uint8_t *base; /* NULL while counting */
+    uint64_t bytes;
+} placer;
+
+static void *take(placer *p, uint64_t bytes) {
+    void *at = p->base ? p->base + p->bytes : NULL;
+    p->bytes += stk_align_up(bytes, 64);
+    return at;
+}
+
+static void take_rows(placer *p, stk_rows *r, uint64_t count, uint32_t n, bool act) {
+    r->n = n;
+    r->f32_stride = (n + 15u) & ~15u;
+    r->f32 = take(p, count * r->f32_stride * sizeof(float));
+    r->act_stride = act ? stk_act_layout_of(n).bytes : 0;
+    r->act = act ? take(p, count * r->act_stride) : NULL;
+}
+
+/* Whether some product that reads rows of `n_in` may be of a quantized type. */
+static bool may_quantize(uint32_t n_in) { return n_in % STK_GROUP == 0; }
+
+static void take_worker(placer *p, const stk_forward *f, stk_worker *w) {
+    const stk_hparams *hp = &f->c.model->hp;
+    uint64_t state = (uint64_t)STK_QUERY_TILE * (2 + hp->value_dim) * sizeof(float);
+    w->gate = take(p, STK_TILE * STK_EXPERT_ROWS * sizeof(float));
+    w->up = take(p, STK_TILE * STK_EXPERT_ROWS * sizeof(float));
+    w->scratch = take(p, stk_catalogue_scratch_bytes(f->c.model->experts));
+    w->half = take(p, STK_MAX(hp->head_dim, hp->value_dim) * sizeof(uint16_t));
+    w->state = take(p, state);
+    w->merged = take(p, state);
+    w->taken = take(p, hp->n_expert);
+}
+
+static void place(stk_forward *f, placer *p, uint32_t n_worker) {
+    const stk_hparams *hp = &f->c.model->hp;
+    uint64_t b = f->c.n_batch, k = hp->n_expert_used, f4 = sizeof(float);
+    f->queries = hp->n_head / hp->n_head_kv;
+    f->n_span = (uint32_t)stk_div_up(f->c.n_ctx, STK_SPAN);
+    f->n_split_task = 2 * n_worker;
+    f->blocks = take(p, b * sizeof *f->blocks);
+    f->logit_row = take(p, b * sizeof *f->logit_row);
+    f->x = take(p, b * hp->n_embd * f4);
+    take_rows(p, &f->norm, b, hp->n_embd, may_quantize(hp->n_embd));
+    f->q = take(p, b * hp->n_head * hp->head_dim * f4);
+    f->k = take(p, b * hp->n_head_kv * hp->head_dim * f4);
+    f->v = take(p, b * hp->n_head_kv * hp->value_dim * f4);
+    take_rows(p, &f->attn, b, hp->n_head * hp->value_dim, may_quantize(hp->n_head * hp->value_dim));
+    f->proj = take(p, b * hp->n_embd * f4);
+    f->scores = take(p, b * hp->n_expert * f4);
+    take_rows(p, &f->hidden, b * k, hp->n_ff_expert, may_quantize(hp->n_ff_expert));
+    f->expert_out = take(p, b * k * hp->n_embd * f4);
+    f->logits = take(p, (uint64_t)f->c.n_logits * hp->n_vocab * f4);
+    f->final_hidden = take(p, (uint64_t)f->c.n_logits * hp->n_embd * f4);
+    f->rope = take(p, (uint64_t)f->c.n_ctx * hp->rope_dim * f4);
+    f->split_state = take(p, (uint64_t)f->n_split_task * f->n_span * f->queries * (2 + hp->value_dim) * f4);
+    f->all_ids = take(p, hp->n_layer * b * k * sizeof *f->all_ids);
+    f->all_weights = take(p, hp->n_layer * b * k * f4);
+    stk_worker none;
+    f->workers = take(p, n_worker * sizeof *f->workers);
+    for (uint32_t i = 0; i < n_worker; i++) take_worker(p, f, f->workers ? &f->workers[i] : &none);
+}
+
+static uint32_t top_scores(const stk_hparams *hp) { return STK_MIN(2 * hp->n_expert_used, hp->n_expert); }
+
+uint64_t stk_forward_bytes(const stk_forward_config *config, uint32_t n_worker) {
+    stk_forward f = {.c = *config};
+    placer p = {0};
+    place(&f, &p, n_worker);
+    const stk_hparams *hp = &config->model->hp;
+    return p.bytes + stk_routing_bytes(config->n_batch, hp->n_expert_used, top_scores(hp), hp->n_expert);
+}
+
+/* Angles as the model was trained with them: frequencies and products in float32. */
+static void fill_rope(stk_forward *f) {
+    const stk_hparams *hp = &f->c.model->hp;
+    for (uint32_t i = 0; i < hp->rope_dim / 2; i++) {
+        float freq = (float)(1.0 / pow((double)hp->rope_base, 2.0 * i / hp->rope_dim));
+        if (f->c.dense->rope_freqs) freq /= f->c.dense->rope_freqs[i];
+        for (uint32_t pos = 0; pos < f->c.n_ctx; pos++) {
+            float angle = (float)pos / hp->rope_factor * freq;
+            float *at = f->rope + (size_t)pos * hp->rope_dim + 2 * (size_t)i;
+            at[0] = (float)cos((double)angle);
+            at[1] = (float)sin((double)angle);
+        }
+    }
+}
+
+int stk_forward_open(stk_forward **out, const stk_forward_config *config, bool lock) {
+    int rc;
+    *out = NULL;
+    const stk_hparams *hp = &config->model->hp;
+    if (hp->n_head / hp->n_head_kv > STK_QUERY_TILE)
+        return stk_fail(STK_EUNSUPPORTED, "%u query heads share a KV head; at most %d can", hp->n_head / hp->n_head_kv,
+                        STK_QUERY_TILE);
+    stk_forward *f = calloc(1, sizeof *f);
+    if (!f) return stk_fail(STK_ENOMEM, "out of memory");
+    f->c = *config;
+    f->n_top = top_scores(hp);
+    uint32_t n_worker = stk_pool_n_worker(config->pool);
+    placer p = {0};
+    place(f, &p, n_worker);
+    STK_TRYGOTO(stk_map_open(&f->map, p.bytes, lock, "compute buffers"), rc, out);
+    p = (placer){f->map.base, 0};
+    place(f, &p, n_worker);
+    STK_TRYGOTO(stk_routing_open(&f->routing, config->n_batch, hp->n_expert_used, f->n_top, hp->n_expert), rc, out);
+    fill_rope(f);
+out:
+    if (rc < 0) stk_forward_close(&f);
+    *out = f;
+    return rc;
+}
+
+void stk_forward_close(stk_forward **f) {
+    if (!*f) return;
+    stk_routing_close(&(*f)->routing);
+    stk_map_close(&(*f)->map);
+    free(*f);
+    *f = NULL;
+}
+
+/* ---- Shared by the parts ---- */
+
+void stk_forward_quantize(const stk_forward *f, stk_rows *rows, uint32_t i) {
+    if (rows->act)
+        f->c.ops->quantize(rows->f32 + (size_t)i * rows->f32_stride, rows->n, rows->act + (size_t)i * rows->act_stride);
+}
+
+void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x, float *out,
+                         uint32_t out_stride, stk_worker *w) {
+    for (uint32_t at = 0; at < n; at += STK_TILE) {
+        uint32_t tile = STK_MIN(n - at, (uint32_t)STK_TILE);
+        for (uint32_t i = 0; i < tile; i++) {
+            w->x[i] = m->quantized ? (const void *)(x->act + (size_t)(at + i) * x->act_stride)
+                                   : x->f32 + (size_t)(at + i) * x->f32_stride;
+            w->out[i] = out + (size_t)(at + i) * out_stride;
+        }
+        m->product(&(stk_matmul){.weights = m->packed,
+                                 .n_in = m->n_in,
+                                 .n_rows = m->n_rows,
+                                 .stripe_begin = s0,
+                                 .stripe_end = s1,
+                                 .n_tok = tile,
+                                 .x = w->x,
+                                 .out = w->out});
+    }
+}
+
+/* ---- The stage ---- */
+
+/* Cuts the step into runs of one sequence, short enough for an attention task. */
+static void make_blocks(stk_forward *f) {
+    const stk_trace_step *s = f->step;
+    uint32_t most = STK_QUERY_TILE / f->queries;
+    f->n_block = 0;
+    for (uint32_t t = 0; t < s->n_tok; t++) {
+        stk_block *b = f->n_block ? &f->blocks[f->n_block - 1] : NULL;
+        if (b && b->n < most && b->seq == (uint32_t)s->seq[t])
+            b->n++;
+        else
+            f->blocks[f->n_block++] = (stk_block){t, 1, (uint32_t)s->seq[t]};
+    }
+}
+
+static void embed_job(void *ctx, uint32_t worker) {
+    stk_forward *f = ctx;
+    const stk_matrix *m = &f->c.dense->token_embd;
+    for (uint32_t t = worker; t < f->step->n_tok; t += stk_pool_n_worker(f->c.pool))
+        stk_layout_row(m->type, m->n_in, m->packed, (uint64_t)f->step->token[t], f->x + (size_t)t * m->n_in);
+}
+
+static int begin(void *stage, const stk_trace_step *step) {
+    stk_forward *f = stage;
+    f->step = step;
+    f->n_logit_row = 0;
+    for (uint32_t t = 0; t < step->n_tok; t++) f->logit_row[t] = step->logits[t] ? f->n_logit_row++ : UINT32_MAX;
+    make_blocks(f);
+    stk_pool_run(f->c.pool, embed_job, f);
+    return STK_OK;
+}
+
+static void choose_job(void *ctx, uint32_t worker) {
+    stk_forward *f = ctx;
+    const stk_hparams *hp = &f->c.model->hp;
+    stk_router router = {hp->n_expert, hp->n_expert_used, f->c.model->family->router == STK_ROUTER_SOFTMAX_RENORM,
+                         hp->router_scale};
+    for (uint32_t t = worker; t < f->step->n_tok; t += stk_pool_n_worker(f->c.pool)) {
+        float *p = f->scores + (size_t)t * hp->n_expert;
+        size_t k = router.k;
+        f->c.ops->softmax(p, hp->n_expert, p);
+        stk_router_choose(&router, p, f->n_top, f->routing.ids + t * k, f->routing.weights + t * k,
+                          f->routing.top_ids + (size_t)t * f->n_top, f->routing.top_scores + (size_t)t * f->n_top,
+                          f->workers[worker].taken);
+        if (!f->forced || !f->forced_layers[f->layer]) continue;
+        for (size_t i = 0; i < k; i++) {
+            f->routing.ids[t * k + i] = f->forced[f->layer * k + i];
+            f->routing.weights[t * k + i] = 1.0f / (float)k;
+        }
+    }
+}
+
+static int route(void *stage, uint32_t layer, stk_event *event) {
+    stk_forward *f = stage;
+    size_t pairs = (size_t)f->step->n_tok * f->routing.k, at = (size_t)layer * f->c.n_batch * f->routing.k;
+    f->layer = layer;
+    stk_forward_attention(f);
+    stk_pool_run(f->c.pool, choose_job, f);
+    stk_routing_group(&f->routing, f->step->n_tok, event);
+    event->layer = layer;
+    memcpy(f->all_ids + at, f->routing.ids, pairs * sizeof *f->all_ids);
+    memcpy(f->all_weights + at, f->routing.weights, pairs * sizeof *f->all_weights);
+    return 1;
+}
+
+static void combine_job(void *ctx, uint32_t worker) {
+    stk_forward *f = ctx;
+    uint32_t n_embd = f->c.model->hp.n_embd, k = f->routing.k;
+    for (uint32_t t = worker; t < f->step->n_tok; t += stk_pool_n_worker(f->c.pool)) {
+        float *sum = f->proj + (size_t)t * n_embd;
+        memset(sum, 0, n_embd * sizeof *sum);
+        for (uint32_t r = 0; r < k; r++) {
+            size_t pair = (size_t)t * k + r;
+            f->c.ops->axpy(sum, f->routing.weights[pair], f->expert_out + pair * n_embd, n_embd);
+        }
+        f->c.ops->add(f->x + (size_t)t * n_embd, sum, n_embd);
+    }
+}
+
+static int combine(void *stage, uint32_t layer) {
+    stk_forward *f = stage;
+    (void)layer;
+    stk_pool_run(f->c.pool, combine_job, f);
+    return STK_OK;
+}
+
+static void output_job(void *ctx, uint32_t worker) {
+    stk_forward *f = ctx;
+    const stk_hparams *hp = &f->c.model->hp;
+    uint32_t n_worker = stk_pool_n_worker(f->c.pool);
+    for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
+        uint32_t row = f->logit_row[t];
+        if (row == UINT32_MAX) continue;
+        const float *x = f->x + (size_t)t * hp->n_embd;
+        memcpy(f->final_hidden + (size_t)row * hp->n_embd, x, hp->n_embd * sizeof *x);
+        f->c.ops->rmsnorm(x, f->c.dense->output_norm, hp->n_embd, hp->rms_eps, f->norm.f32 + (size_t)row * f->norm.f32_stride);
+        stk_forward_quantize(f, &f->norm, row);
+    }
+    stk_pool_barrier(f->c.pool, worker);
+    const stk_matrix *m = &f->c.dense->output;
+    uint32_t total = (uint32_t)stk_n_stripe(m->n_rows), step = STK_MIN(STK_MAX(total / (n_worker * 8), 1u), 32u);
+    for (uint32_t s; (s = stk_pool_next(f->c.pool, 0) * step) < total;)
+        stk_forward_product(m, s, STK_MIN(s + step, total), f->n_logit_row, &f->norm, f->logits, hp->n_vocab,
+                            &f->workers[worker]);
+}
+
+static int finish(void *stage) {
+    stk_forward *f = stage;
+    if (f->n_logit_row) stk_pool_run(f->c.pool, output_job, f);
+    return STK_OK;
+}
+
+static uint64_t now_ns(void *stage) {
+    (void)stage;
+    return stk_now_ns();
+}
+
+const stk_stage_ops stk_forward_stage = {begin, route, combine, finish, now_ns};
+
+/* ---- The world ---- */
+
+static int world_read(void *world, uint32_t layer, const stk_decision *d, uint32_t index) {
+    return stk_store_read(((stk_forward *)world)->c.store, layer, d, index);
+}
+static int world_reap(void *world, stk_arrival *out, uint32_t max, bool wait) {
+    return stk_store_reap(((stk_forward *)world)->c.store, out, max, wait);
+}
+static int world_compute(void *world, uint32_t layer, const stk_event *event, const stk_task *tasks, uint32_t n) {
+    stk_forward *f = world;
+    (void)event; /* its routing is f->routing, grouped by expert */
+    f->layer = layer;
+    f->tasks = tasks;
+    f->n_task = n;
+    return stk_forward_experts(f);
+}
+static void world_drain(void *world) { stk_store_drain(((stk_forward *)world)->c.store); }
+static void world_sizes(void *world, uint32_t layer, uint32_t expert, uint64_t *payload_bytes, uint64_t *read_bytes) {
+    stk_store_sizes(((stk_forward *)world)->c.store, layer, expert, payload_bytes, read_bytes);
+}
+
+const stk_world_ops stk_forward_world = {now_ns, world_read, world_reap, world_compute, world_drain, world_sizes};
