@@ -1,9 +1,11 @@
 /*
- * drive: a model of a drive as arithmetic: when would a read be done? Pure, no clock of its own: io/emu holds completions back by it in real time,
- * the replay's queues use it on the virtual clock.
+ * drive: a model of a drive as arithmetic: when would a read be done? Pure, no clock of its own: io/emu holds completions back by
+ * it in real time, the replay's queues use it on the virtual clock.
  *
- * A drive moves bytes one after another at its bandwidth; each read also waits its latency, which overlaps with the transfer of others (deep queues
- * hide it, single reads feel it). done = max(now + latency, end of the previous transfer) + bytes / bandwidth.
+ * A drive moves bytes one after another at its bandwidth; each read also waits its latency, which overlaps with the transfer of
+ * others (deep queues hide it, single reads feel it). done = max(now + latency, end of the previous transfer) + bytes /
+ * bandwidth. With `reorder` a seeded delay comes on top, up to four times the latency and transfer of the read (at least 100 us),
+ * which does not hold up the drive: reads overtake each other.
  */
 #ifndef STK_DRIVE_H
 #define STK_DRIVE_H
@@ -16,12 +18,13 @@ typedef struct stk_drive {
     uint64_t free_at_ns; /* end of the last transfer */
     uint64_t seed;       /* state of the generator of delays and order */
     bool reorder;
-    uint64_t eio_at;     /* number of the read that fails, from 1; 0: none */
-    uint64_t short_at;
-    uint64_t n_read;
+    uint64_t eio_at;   /* number of the read that fails, from 1, in the order of stk_io_submit; 0: none. io.c injects it */
+    uint64_t short_at; /* number of the read that is cut short once, likewise */
+    uint64_t n_read;   /* reads taken by stk_drive_submit */
 } stk_drive;
 
-/* Parses what follows "emu:". Errors: STK_EINVAL naming the part. */
+/* Parses what follows "emu:"; bandwidth suffixes are powers of 1000. `seed` holds unless the text has one. Errors: STK_EINVAL
+ * naming the part. */
 int stk_drive_parse(stk_drive *drive, const char *text, uint64_t seed) STK_CHECKED;
 /* Takes a read of `bytes` at `now_ns`; returns when it will be done. */
 uint64_t stk_drive_submit(stk_drive *drive, uint64_t now_ns, uint64_t bytes);
