@@ -16,6 +16,9 @@
  *         Q8_0, Q4_0:    t = fma(d_w * S, d, t)                                   offset 0, 8
  *         Q4_K, Q5_K:    t = fma((d_w * sc) * S, d, t); t = fma(-(dmin * m), sum, t)
  *         Q6_K:          t = fma(fma(d_w * sc1, S1, (d_w * sc0) * S0), d, t)      offset 32, a scale and an S per 16
+ *     Here ws * S (d_w * S, (d_w * sc) * S, (d_w * sc0) * S0) stands for fma(ws, M + S, -(ws * M)), M = 1.5 * 2^23: the same
+ * number for every finite ws (M + S and ws * M are exact), NaN for an infinite one; with it no sum needs a conversion from
+ * integer to float.
  *
  * Sum of n (ref_vector.c): 16 lanes from +0; lane i adds elements i, i + 16, ... ascending (s + x; squares: fma(x, x, s)); lanes
  * beyond n add nothing; then lanes i += i + 8, i += i + 4, i += i + 2, i += i + 1. Max: a > b ? a : b, in any order.

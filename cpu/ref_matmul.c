@@ -179,6 +179,16 @@ static int32_t dot(const int32_t *code, const int8_t *q, uint32_t n) {
     return s;
 }
 
+/*
+ * ws * s in one rounding. Written so that a kernel may sum in an int32 that starts at the bits of the float 1.5 * 2^23 (|s| <
+ * 2^22 holds for every format), and so have 1.5 * 2^23 + s as a float without a conversion. It differs from ws * s for an
+ * infinite ws alone: NaN.
+ */
+static float scaled(float ws, int32_t s) {
+    const float magic = 12582912.0f;
+    return fmaf(ws, magic + (float)s, -(ws * magic));
+}
+
 /* t of one block of one row. */
 static float block_product(enum stk_type type, const block_row *w, const int8_t *q, const float *d, const float *sum) {
     float t = 0.0f;
@@ -186,9 +196,9 @@ static float block_product(enum stk_type type, const block_row *w, const int8_t 
         const int32_t *code = w->code + g * STK_GROUP;
         float u;
         if (type == STK_TYPE_Q6_K)
-            u = fmaf(w->scale[2 * g + 1], (float)dot(code + 16, q + 16, 16), w->scale[2 * g] * (float)dot(code, q, 16));
+            u = fmaf(w->scale[2 * g + 1], (float)dot(code + 16, q + 16, 16), scaled(w->scale[2 * g], dot(code, q, 16)));
         else
-            u = w->scale[2 * g] * (float)dot(code, q, 32);
+            u = scaled(w->scale[2 * g], dot(code, q, 32));
         t = fmaf(u, d[g], t);
         if (type == STK_TYPE_Q4_K || type == STK_TYPE_Q5_K) t = fmaf(-w->min[g], sum[g], t);
     }
