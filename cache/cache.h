@@ -1,9 +1,11 @@
 /*
- * cache: which expert is where in one tier, by logical time. It sees an event as a whole and returns one list of decisions; they depend only on the
- * event, the policy's state and residency, never on a clock or on when bytes arrive. Slots are numbers here: memory is experts/slots.h, reading is io/.
+ * cache: which expert is where in one tier, by logical time. It sees an event as a whole and returns one list of decisions; they
+ * depend only on the event, the policy's state and residency, never on a clock or on when bytes arrive. Slots are numbers here:
+ * memory is experts/slots.h, reading is io/.
  *
- * An admitted miss counts as resident from its event on; a refused miss never does. No expert of the event is a victim before it is computed: where the
- * event's experts exceed the slots, decisions come in waves, and experts of earlier waves may be victims of later ones.
+ * An admitted miss counts as resident from its event on; a refused miss never does. No expert of the event is a victim before it
+ * is computed: where the event's experts exceed the slots, decisions come in waves, and experts of earlier waves may be victims
+ * of later ones.
  *
  * Who may call it: src/ (engine and replay), one thread at a time. Pure; all memory is taken at open.
  */
@@ -21,13 +23,14 @@ typedef struct stk_cache_class {
 } stk_cache_class;
 
 typedef struct stk_cache_config {
-    uint32_t n_layer;              /* MoE layers, numbered densely */
-    uint32_t n_expert;             /* most experts of a layer */
-    uint32_t k;                    /* most experts of a token */
+    uint32_t n_layer;  /* MoE layers, numbered densely */
+    uint32_t n_expert; /* most experts of a layer */
+    uint32_t k;        /* most experts of a token */
     uint32_t n_class;
     const stk_cache_class *classes;
-    const uint32_t *layer_class;   /* [n_layer] */
+    const uint32_t *layer_class; /* [n_layer] */
     const char *policy;
+    const stk_policy_ops *ops;     /* a policy that is not built in; NULL: by name */
     const char *params;
     uint64_t seed;
 } stk_cache_config;
@@ -36,36 +39,50 @@ enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT };
 #define STK_NO_KEY 0xffffffffu
 
 typedef struct stk_decision {
-    uint32_t key;      /* layer * n_expert + expert */
+    uint32_t key; /* layer * n_expert + expert */
     uint16_t expert;
-    uint8_t kind;      /* enum stk_decision_kind */
-    uint8_t coming;    /* a hit on an expert whose prefetch was issued earlier */
-    uint32_t n_tok;    /* tokens of the event that use it */
-    uint32_t slot;     /* in the layer's class */
-    uint32_t victim;   /* key that leaves this slot, or STK_NO_KEY */
-    uint32_t wave;     /* 0, 1, ...: may start when its victim's computation (of this event) is done */
+    uint8_t kind;    /* enum stk_decision_kind */
+    uint8_t coming;  /* a hit, the first since the expert's prefetch was issued: its bytes may still be on their way */
+    uint32_t n_tok;  /* tokens of the event that use it */
+    uint32_t slot;   /* in the layer's class */
+    uint32_t victim; /* key that leaves this slot, or STK_NO_KEY */
+    uint32_t wave;   /* 0, 1, ...: may start when its victim's computation (of this event) is done */
 } stk_decision;
 
 typedef struct stk_cache_counters {
-    uint64_t n_event, n_lookup, n_pair, n_hit, n_miss, n_evict, n_wave;
+    uint64_t n_event, n_lookup, n_pair, n_hit, n_miss;
+    uint64_t n_evict; /* victims, of events and prefetches; not drops */
+    uint64_t n_wave;  /* at least one an event */
 } stk_cache_counters;
 
-/* Errors: STK_EINVAL (policy, parameters), STK_EBUDGET (a class that is used has fewer than k slots), STK_ENOMEM. */
+/*
+ * One policy instance a class: layers that shall have a cache of their own are given a class each. Errors: STK_EINVAL (policy,
+ * parameters, sizes), STK_EBUDGET (a class that is used has fewer than k slots, or no transit slot though the policy may refuse),
+ * STK_ENOMEM.
+ */
 int stk_cache_open(stk_cache **out, const stk_cache_config *config) STK_CHECKED;
 void stk_cache_close(stk_cache **cache);
 
 /*
- * Looks the event's distinct experts up and decides. `layer` is the dense MoE layer number. *list (n_distinct entries, valid until the next call): hits first, by
- * token count (falling) then id; then misses by token count then id. Returns the number of decisions or an error.
+ * Looks the event's distinct experts up and decides. `layer` is the dense MoE layer number. *list (n_distinct entries, valid
+ * until the next event): hits first, by token count (falling) then id; then misses by token count then id. Returns the number of
+ * decisions or an error.
+ *
+ * A miss takes the lowest free slot, else its policy's victim; a refused one takes the transit slots in turn. Where nobody may
+ * leave, or every transit slot was used in this wave, the next wave begins: everything decided before counts as computed.
+ *
+ * The event's experts are busy until the next event begins. Errors: STK_EINVAL (layer or experts out of range; nothing changed),
+ * or a policy's own error: nothing that was to be read for the event stays.
  */
 int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
 
-/* Takes an expert in ahead of its use, if the policy admits it and a slot or victim outside `busy` is there: 1 and *decision, 0 if not. */
+/* Takes an expert in ahead of its use, if it is absent, the policy admits it, and a slot is free or a victim not busy: 1 and
+ * *decision (STK_ADMIT, no tokens), 0 if not. From then on it is a hit. */
 int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) STK_CHECKED;
 
 /* The expert never arrived (failed read, cancelled step): it leaves its slot. No effect if it is not resident. */
 int stk_cache_drop(stk_cache *cache, uint32_t key) STK_CHECKED;
-/* Everything leaves. */
+/* Everything leaves. What a policy remembers of experts that left, it keeps. */
 int stk_cache_clear(stk_cache *cache) STK_CHECKED;
 
 /* Slot of a resident key, or -1. */

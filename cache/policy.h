@@ -1,9 +1,10 @@
 /*
- * policy: the order in which a cache gives up its experts. One instance per tier, size class and (if asked for) layer. Pure: no I/O, no clock, no
- * threads, no allocation after open, so that the engine, the replay and the tests drive the very same code.
+ * policy: the order in which a cache gives up its experts. One instance per tier, size class and (if asked for) layer. Pure: no
+ * I/O, no clock, no threads, no allocation after open, so that the engine, the replay and the tests drive the very same code.
  *
- * Who may call it: cache.c, and through it src/. An expert is named by its key = layer index * n_expert + expert. A policy hears of everything and
- * decides two things: whether a missed expert is admitted, and who leaves. Each call returns 0 or a result, negative on error.
+ * Who may call it: cache.c, and through it src/. An expert is named by its key = layer index * n_expert + expert. A policy hears
+ * of everything and decides two things: whether a missed expert is admitted, and who leaves. Each call returns 0 or a result,
+ * negative on error.
  */
 #ifndef STK_POLICY_H
 #define STK_POLICY_H
@@ -16,27 +17,30 @@ typedef struct stk_policy stk_policy;
 enum stk_why { STK_WHY_DEMAND, STK_WHY_PREFETCH, STK_WHY_WARM };
 
 typedef struct stk_policy_config {
-    uint32_t n_key;      /* keys are below this */
-    uint32_t n_expert;   /* of a layer */
-    uint32_t n_slot;     /* capacity */
+    uint32_t n_key;    /* keys are below this */
+    uint32_t n_expert; /* of a layer */
+    uint32_t n_slot;   /* capacity */
     uint64_t seed;
-    const char *params;  /* "name=value,...", NULL for none */
+    const char *params; /* "name=value,...", NULL for none */
 } stk_policy_config;
 
 typedef struct stk_policy_ops {
     const char *name;
     int (*open)(stk_policy **out, const stk_policy_config *config);
     void (*close)(stk_policy *p);
-    /* An event of a layer; keys [n] are its distinct experts in this class, resident or not, ascending. */
+    /* An event of a layer; keys [n] are its distinct experts, resident or not, ascending: keys[i] has event->counts[i] tokens. */
     int (*touch)(stk_policy *p, const stk_event *event, const uint32_t *keys, uint32_t n);
     /* 1: take the missed expert in; 0: compute it from a transit slot and forget it. NULL: always 1. */
     int (*admit)(stk_policy *p, uint32_t key);
     int (*inserted)(stk_policy *p, uint32_t key, enum stk_why why);
     int (*evicted)(stk_policy *p, uint32_t key);
     int (*resized)(stk_policy *p, uint32_t n_slot);
-    /* The resident key to give up, among those whose bit in busy [n_key bits] is clear; *key is set and 1 returned, 0 when all are busy. */
+    /* The resident key to give up, among those whose bit in busy [n_key bits] is clear; *key is set and 1 returned, 0 when all
+     * are busy. */
     int (*victim)(stk_policy *p, const uint64_t *busy, uint32_t *key);
-    /* State as bytes: save returns the number needed (writes at most cap); load restores it. */
+    /* The whole state as bytes. save returns the number needed, which stays the same until resized, and writes all of it or,
+     * where cap is less, nothing. load replaces the state, residents included, and trusts nothing: STK_EFORMAT leaves it as it
+     * was. */
     int64_t (*save)(const stk_policy *p, void *out, size_t cap);
     int (*load)(stk_policy *p, const void *data, size_t bytes);
 } stk_policy_ops;

@@ -1,0 +1,82 @@
+/* lru: the order that its head comment promises. */
+#include <criterion/criterion.h>
+
+#include "cache/policies.h"
+
+static const stk_policy_ops *const lru = &stk_policy_lru;
+static stk_policy *p;
+
+static void setup(void) {
+    const stk_policy_config config = {.n_key = 64, .n_expert = 32, .n_slot = 16};
+    cr_assert_eq(lru->open(&p, &config), 0);
+}
+
+static void teardown(void) { lru->close(p); }
+
+static void insert(uint32_t key, enum stk_why why) { cr_assert_eq(lru->inserted(p, key, why), 0); }
+
+static void touch(uint32_t n, const uint32_t *keys, const uint32_t *counts) {
+    const stk_event event = {.n_distinct = n, .counts = counts};
+    cr_assert_eq(lru->touch(p, &event, keys, n), 0);
+}
+
+/* All residents, oldest first. */
+static void expect(uint32_t n, const uint32_t *keys) {
+    uint64_t busy[1] = {0};
+    uint32_t key;
+    for (uint32_t i = 0; i < n; i++) {
+        cr_assert_eq(lru->victim(p, busy, &key), 1);
+        cr_assert_eq(key, keys[i], "place %u: %u instead of %u", i, key, keys[i]);
+        busy[0] |= (uint64_t)1 << key;
+    }
+    cr_assert_eq(lru->victim(p, busy, &key), 0);
+}
+
+TestSuite(lru, .init = setup, .fini = teardown);
+
+Test(lru, insertion_order) {
+    expect(0, NULL);
+    insert(5, STK_WHY_WARM);
+    insert(3, STK_WHY_PREFETCH);
+    insert(9, STK_WHY_DEMAND);
+    expect(3, (const uint32_t[]){5, 3, 9});
+}
+
+Test(lru, the_least_useful_of_an_event_is_the_oldest) {
+    for (uint32_t key = 0; key < 6; key++) insert(key, STK_WHY_WARM);
+    touch(4, (const uint32_t[]){1, 2, 3, 5}, (const uint32_t[]){2, 7, 2, 1});
+    expect(6, (const uint32_t[]){0, 4, 5, 3, 1, 2});
+}
+
+Test(lru, a_missed_expert_takes_its_place_within_the_event) {
+    for (uint32_t key = 0; key < 3; key++) insert(key, STK_WHY_WARM);
+    touch(5, (const uint32_t[]){0, 1, 2, 10, 11}, (const uint32_t[]){5, 3, 1, 4, 2});
+    insert(10, STK_WHY_DEMAND);
+    insert(11, STK_WHY_DEMAND);
+    expect(5, (const uint32_t[]){2, 11, 1, 10, 0});
+}
+
+Test(lru, the_most_useful_may_be_a_miss_and_neighbours_may_have_left) {
+    insert(1, STK_WHY_WARM);
+    insert(2, STK_WHY_WARM);
+    touch(4, (const uint32_t[]){1, 2, 3, 4}, (const uint32_t[]){3, 2, 9, 1});
+    insert(3, STK_WHY_DEMAND);
+    cr_assert_eq(lru->evicted(p, 2), 0);
+    insert(4, STK_WHY_DEMAND);
+    expect(3, (const uint32_t[]){4, 1, 3});
+}
+
+Test(lru, a_prefetch_within_the_event_is_the_youngest) {
+    insert(1, STK_WHY_WARM);
+    touch(2, (const uint32_t[]){1, 2}, (const uint32_t[]){3, 2});
+    insert(2, STK_WHY_PREFETCH);
+    expect(2, (const uint32_t[]){1, 2});
+}
+
+Test(lru, ranks_of_an_earlier_event_mean_nothing) {
+    insert(1, STK_WHY_WARM);
+    touch(2, (const uint32_t[]){1, 2}, (const uint32_t[]){3, 2});
+    touch(1, (const uint32_t[]){1}, (const uint32_t[]){1});
+    insert(2, STK_WHY_DEMAND);
+    expect(2, (const uint32_t[]){1, 2});
+}
