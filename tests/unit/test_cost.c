@@ -1,0 +1,51 @@
+/* cost: interpolation, corrections, and the way through a trace. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "src/cost.h"
+
+static stk_cost table(void) {
+    stk_cost c;
+    stk_cost_default(&c);
+    for (uint32_t i = 0; i < STK_COST_POINTS; i++) c.expert_ns_per_byte[i] = 1.0 + i;
+    return c;
+}
+
+Test(cost, points_and_what_lies_between) {
+    stk_cost c = table();
+    cr_assert_float_eq(stk_cost_expert_ns(&c, 100, 1), 100, 1e-9);
+    cr_assert_float_eq(stk_cost_expert_ns(&c, 100, 2), 200, 1e-9);
+    cr_assert_float_eq(stk_cost_expert_ns(&c, 100, 512), 1000, 1e-9);
+    double between = stk_cost_expert_ns(&c, 100, 3);
+    cr_assert(between > 200 && between < 300);
+    cr_assert_float_eq(stk_cost_expert_ns(&c, 100, 1024), 2000, 1e-9, "past the last point, time grows with the tokens");
+}
+
+Test(cost, corrections_converge_to_what_is_measured) {
+    stk_cost c = table();
+    for (int i = 0; i < 200; i++) stk_cost_learn_experts(&c, 4, stk_cost_expert_ns(&c, 1000, 4), 5000.0);
+    cr_assert_float_eq(stk_cost_expert_ns(&c, 1000, 4), 5000.0, 1.0);
+    cr_assert_float_eq(stk_cost_expert_ns(&c, 1000, 1), 1000.0, 1e-9, "other points stay");
+    for (int i = 0; i < 400; i++) stk_cost_learn_dense_layer(&c, 3, 12345.0);
+    cr_assert_float_eq(stk_cost_dense_layer_ns(&c, 3), 12345.0, 1.0);
+}
+
+Test(cost, senseless_samples_change_nothing) {
+    stk_cost c = table(), before = c;
+    stk_cost_learn_experts(&c, 4, 0.0, 100.0);
+    stk_cost_learn_experts(&c, 4, 100.0, 0.0);
+    stk_cost_learn_arrive(&c, 0, 100.0);
+    cr_assert_arr_eq(&c, &before, sizeof c);
+}
+
+Test(cost, export_and_import) {
+    stk_cost c = table(), d;
+    double numbers[64];
+    uint32_t n = stk_cost_export(&c, numbers, 64);
+    cr_assert_leq(n, 64);
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0);
+    cr_assert_arr_eq(&c, &d, sizeof c);
+    cr_assert_eq(stk_cost_import(&d, numbers, n - 1), STK_EFORMAT);
+    numbers[3] = NAN;
+    cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT);
+}

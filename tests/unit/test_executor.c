@@ -1,0 +1,225 @@
+/*
+ * executor: every expert once, reads in time, slots never overwritten too early, errors that lose nothing; on a world of this
+ * file whose clock is virtual and whose drive and CPU take what the test says.
+ */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "src/executor.h"
+
+enum { MAX = 64 };
+
+typedef struct world {
+    uint64_t now, read_ns, compute_ns, drive_free;
+    struct {
+        uint64_t done;
+        uint32_t index;
+    } flight[MAX];
+    uint32_t n_flight;
+    int fail_index;     /* decision whose read fails, -1 for none */
+    int cancel_at_read; /* sets *cancel when this many reads have been started */
+    atomic_int *cancel;
+    int n_read;
+    uint32_t owner[MAX]; /* key in each slot, UINT32_MAX for none */
+    bool landed[MAX];
+    uint32_t computed[MAX]; /* times, by decision */
+    const stk_decision *list;
+    bool drained;
+} world;
+
+static uint64_t now_ns(void *p) { return ((world *)p)->now; }
+
+static int do_read(void *p, uint32_t layer, const stk_decision *d, uint32_t index) {
+    world *w = p;
+    (void)layer;
+    if (d->victim != STK_NO_KEY)
+        for (uint32_t i = 0; i < index; i++)
+            cr_assert(w->list[i].key != d->victim || w->computed[i], "the victim of %u is read over before it was computed",
+                      index);
+    w->owner[d->slot] = d->key;
+    w->landed[d->slot] = false;
+    w->drive_free = STK_MAX(w->drive_free, w->now) + w->read_ns;
+    w->flight[w->n_flight].done = w->drive_free;
+    w->flight[w->n_flight++].index = index;
+    if (++w->n_read == w->cancel_at_read) atomic_store(w->cancel, 1);
+    return 0;
+}
+
+static int do_reap(void *p, stk_arrival *out, uint32_t max, bool wait) {
+    world *w = p;
+    if (wait) {
+        cr_assert(w->n_flight > 0, "waiting for nothing");
+        uint64_t first = UINT64_MAX;
+        for (uint32_t i = 0; i < w->n_flight; i++) first = STK_MIN(first, w->flight[i].done);
+        w->now = STK_MAX(w->now, first);
+    }
+    uint32_t n = 0, kept = 0;
+    for (uint32_t i = 0; i < w->n_flight; i++) {
+        if (w->flight[i].done > w->now || n == max) {
+            w->flight[kept++] = w->flight[i];
+            continue;
+        }
+        uint32_t at = w->flight[i].index;
+        bool failed = (int)at == w->fail_index;
+        w->landed[w->list[at].slot] = !failed;
+        out[n++] = (stk_arrival){at, failed ? stk_fail(STK_EIO, "injected") : 0};
+    }
+    w->n_flight = kept;
+    return (int)n;
+}
+
+static int do_compute(void *p, uint32_t layer, const stk_event *event, const stk_task *tasks, uint32_t n) {
+    world *w = p;
+    (void)layer;
+    (void)event;
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_decision *d = tasks[i].decision;
+        cr_assert_eq(w->owner[d->slot], d->key, "expert %u is not in its slot", d->key);
+        cr_assert(w->landed[d->slot]);
+        cr_assert_eq(tasks[i].arrived, d->kind != STK_HIT);
+        w->computed[d - w->list]++;
+        w->now += w->compute_ns;
+    }
+    return 0;
+}
+
+static void do_drain(void *p) {
+    ((world *)p)->n_flight = 0;
+    ((world *)p)->drained = true;
+}
+
+static void do_sizes(void *p, uint32_t layer, uint32_t expert, uint64_t *payload, uint64_t *asked) {
+    (void)p;
+    (void)layer;
+    *payload = 1000 + expert;
+    *asked = 4096;
+}
+
+static const stk_world_ops ops = {now_ns, do_read, do_reap, do_compute, do_drain, do_sizes};
+
+static void start(world *w, const stk_decision *list, uint32_t n, uint64_t read_ns, uint64_t compute_ns) {
+    memset(w, 0, sizeof *w);
+    memset(w->owner, 0xff, sizeof w->owner);
+    w->read_ns = read_ns;
+    w->compute_ns = compute_ns;
+    w->fail_index = -1;
+    w->list = list;
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].kind == STK_HIT) {
+            w->owner[list[i].slot] = list[i].key;
+            w->landed[list[i].slot] = true;
+        }
+}
+
+static stk_executor *open_executor(world *w, stk_cost *cost) {
+    stk_executor *x;
+    stk_cost_default(cost);
+    cr_assert_eq(stk_executor_open(&x, &ops, w, MAX, MAX, cost), 0);
+    return x;
+}
+
+static stk_decision make(uint32_t key, enum stk_decision_kind kind, uint32_t slot, uint32_t victim, uint32_t wave) {
+    return (stk_decision){
+        .key = key, .expert = (uint16_t)key, .kind = (uint8_t)kind, .n_tok = 1, .slot = slot, .victim = victim, .wave = wave};
+}
+
+Test(executor, hits_are_computed_while_misses_are_read) {
+    stk_decision list[8];
+    for (uint32_t i = 0; i < 8; i++) list[i] = make(i, i < 4 ? STK_HIT : STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    start(&w, list, 8, 100, 100);
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    cr_assert_eq(stk_executor_event(x, 0, &e, list, 8, &cancel, &lost, &n_lost), 0);
+    for (int i = 0; i < 8; i++) cr_assert_eq(w.computed[i], 1);
+    cr_assert_eq(w.now, 800, "4 reads are hidden behind 8 computations of the same length");
+    stk_executor_stats s;
+    stk_executor_get_stats(x, &s);
+    cr_assert_eq(s.bytes, 4 * 1000 + 4 + 5 + 6 + 7);
+    cr_assert_eq(s.read_bytes, 4 * 4096);
+    cr_assert_eq(s.expert_ns, 800);
+    cr_assert_eq(s.wait_ns, 0);
+    stk_executor_close(&x);
+}
+
+Test(executor, a_slow_drive_costs_its_time_and_one_computation) {
+    stk_decision list[6];
+    for (uint32_t i = 0; i < 6; i++) list[i] = make(i, STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    start(&w, list, 6, 1000, 10);
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    cr_assert_eq(stk_executor_event(x, 0, &e, list, 6, &cancel, &lost, &n_lost), 0);
+    cr_assert_eq(w.now, 6010);
+    stk_executor_close(&x);
+}
+
+Test(executor, waves_reuse_slots_after_their_experts_were_computed) {
+    /* 9 experts through 3 slots: do_read checks that no victim is overwritten too early. */
+    stk_decision list[9];
+    for (uint32_t i = 0; i < 9; i++) list[i] = make(i, i == 0 ? STK_HIT : STK_ADMIT, i % 3, i < 3 ? STK_NO_KEY : i - 3, i / 3);
+    world w;
+    start(&w, list, 9, 7, 5);
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    cr_assert_eq(stk_executor_event(x, 0, &e, list, 9, &cancel, &lost, &n_lost), 0);
+    for (int i = 0; i < 9; i++) cr_assert_eq(w.computed[i], 1);
+    stk_executor_close(&x);
+}
+
+Test(executor, a_failed_read_names_what_was_lost_and_the_next_event_runs) {
+    stk_decision list[5];
+    for (uint32_t i = 0; i < 5; i++) list[i] = make(i, i < 1 ? STK_HIT : STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    start(&w, list, 5, 100, 1);
+    w.fail_index = 2;
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    cr_assert_eq(stk_executor_event(x, 0, &e, list, 5, &cancel, &lost, &n_lost), STK_EIO);
+    cr_assert_str_eq(stk_error_detail(), "injected");
+    cr_assert(w.drained);
+    cr_assert_eq(n_lost, 3);
+    for (uint32_t i = 0; i < 3; i++) cr_assert_eq(lost[i], i + 2);
+    cr_assert_eq(w.computed[0] + w.computed[1], 2);
+    stk_decision again[1] = {make(2, STK_ADMIT, 2, STK_NO_KEY, 0)};
+    start(&w, again, 1, 100, 1);
+    cr_assert_eq(stk_executor_event(x, 0, &e, again, 1, &cancel, &lost, &n_lost), 0);
+    cr_assert_eq(w.computed[0], 1);
+    stk_executor_close(&x);
+}
+
+Test(executor, a_cancelled_event_loses_what_has_not_been_computed) {
+    stk_decision list[4];
+    for (uint32_t i = 0; i < 4; i++) list[i] = make(i, STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    start(&w, list, 4, 100, 1);
+    atomic_int cancel = 0;
+    w.cancel = &cancel;
+    w.cancel_at_read = 4;
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    const uint32_t *lost;
+    uint32_t n_lost;
+    cr_assert_eq(stk_executor_event(x, 0, &e, list, 4, &cancel, &lost, &n_lost), STK_ECANCELED);
+    cr_assert(w.drained);
+    cr_assert_eq(n_lost, 4);
+    stk_executor_close(&x);
+}
