@@ -1,0 +1,75 @@
+/* main: the table of verbs, and the way from argv to one of them and to an exit code. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common.h"
+
+const cli_verb cli_verbs[] = {
+    {CLI_RUN, "run", NULL, "generate text after a prompt",
+     "The text streams to stdout; what was reserved, and a table of speeds and cache figures, go to stderr.", cli_run},
+    {CLI_INSPECT, "inspect", "MODEL", "show what is in a GGUF model and how it would run", NULL, cli_inspect},
+    {CLI_PERPLEXITY, "perplexity", NULL, "measure how well a model predicts a text",
+     "The text is cut into chunks of -c tokens, without BOS, each run alone; a last partial chunk is dropped. All tokens of a "
+     "chunk\n"
+     "but the first are scored given those before.",
+     cli_perplexity},
+    {CLI_LOGITS, "logits", NULL, "write the raw logits of given tokens",
+     "The file holds little-endian float32 [n_tokens, n_vocab], row by row, and appears whole or not at all.", cli_logits},
+    {CLI_REPLAY, "replay", "FILE", "drive the cache with a recorded trace, without a model",
+     "Without options the recorded run is repeated. --ram, --slots and --policy ask what another cache would have done.",
+     cli_replay},
+    {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
+    {CLI_HELP, "help", "[VERB]", "print this help, or that of a verb", NULL, cli_help},
+};
+const size_t cli_n_verb = sizeof cli_verbs / sizeof cli_verbs[0];
+
+/* A process may be started without the standard files; the next file opened would then take their place. */
+static void standard_files_open(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            _exit(CLI_FAILED);
+}
+
+static int unknown_verb(const char *name) {
+    const char *names[sizeof cli_verbs / sizeof cli_verbs[0]];
+    for (size_t i = 0; i < cli_n_verb; i++) names[i] = cli_verbs[i].name;
+    const char *near = cli_nearest(name, names, cli_n_verb);
+    if (near) return cli_fail(CLI_USAGE, "no such verb", "'%s'; did you mean '%s'?", name, near);
+    return cli_fail(CLI_USAGE, "no such verb", "'%s' (stoker help lists them)", name);
+}
+
+static const cli_verb *verb_of_word(const char *word) {
+    if (!strcmp(word, "--version") || !strcmp(word, "-V")) return cli_verb_find("version");
+    if (!strcmp(word, "--help") || !strcmp(word, "-h")) return cli_verb_find("help");
+    return cli_verb_find(word);
+}
+
+static int run_verb(const cli_verb *verb, int argc, char **argv) {
+    cli_settings settings;
+    int rc = cli_settings_parse(&settings, verb, argc, argv);
+    if (rc == CLI_OK && settings.help) {
+        cli_help_verb(stdout, verb);
+    } else if (rc == CLI_OK) {
+        cli_log_open(settings.verbose, settings.quiet);
+        rc = verb->run(&settings);
+    }
+    cli_settings_fini(&settings);
+    return rc;
+}
+
+int main(int argc, char **argv) {
+    standard_files_open();
+    cli_signals_open();
+    if (argc < 2) {
+        fputs("usage: stoker VERB [options]; stoker help lists the verbs\n", stderr);
+        return CLI_USAGE;
+    }
+    const cli_verb *verb = verb_of_word(argv[1]);
+    int rc = verb ? run_verb(verb, argc - 1, argv + 1) : unknown_verb(argv[1]);
+    int rc2 = cli_write("", 0); /* flushes; fails if an earlier write did */
+    if (rc == cli_signal_exit() && rc) cli_say("stoker: interrupted by %s", cli_signal() == SIGINT ? "SIGINT" : "SIGTERM");
+    return rc ? rc : rc2;
+}

@@ -1,0 +1,114 @@
+/* report: figures for people and for machines. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "session.h"
+
+/* Every counter of stk_stats, for sums, --stats and JSON. */
+static const struct counter {
+    const char *name;
+    size_t offset;
+} counters[] = {
+#define COUNTER(field)                                                                                                           \
+    { #field, offsetof(stk_stats, field) }
+    COUNTER(n_step),   COUNTER(n_token),   COUNTER(n_event),   COUNTER(n_lookup), COUNTER(n_pair),     COUNTER(n_hit),
+    COUNTER(n_miss),   COUNTER(n_evict),   COUNTER(n_wave),    COUNTER(bytes),    COUNTER(read_bytes), COUNTER(step_ns),
+    COUNTER(dense_ns), COUNTER(expert_ns), COUNTER(arrive_ns), COUNTER(wait_ns),  COUNTER(io_ns),      COUNTER(trace_ns),
+#undef COUNTER
+};
+enum { N_COUNTER = sizeof counters / sizeof counters[0] };
+
+static uint64_t counter_get(const stk_stats *stats, const struct counter *c) {
+    uint64_t v;
+    memcpy(&v, (const char *)stats + c->offset, sizeof v);
+    return v;
+}
+
+stk_stats cli_stats_minus(const stk_stats *after, const stk_stats *before) {
+    stk_stats out = *after;
+    for (int i = 0; i < N_COUNTER; i++) {
+        uint64_t v = counter_get(after, &counters[i]) - counter_get(before, &counters[i]);
+        memcpy((char *)&out + counters[i].offset, &v, sizeof v);
+    }
+    return out;
+}
+
+double cli_hit_rate(const stk_stats *stats) { return stats->n_lookup ? (double)stats->n_hit / (double)stats->n_lookup : 0; }
+
+double cli_tokens_per_second(const stk_stats *stats) {
+    return stats->step_ns ? (double)stats->n_token * 1e9 / (double)stats->step_ns : 0;
+}
+
+static void print_phase(const char *name, const stk_stats *s) {
+    cli_note("%-8s %6llu tokens in %8.2f s  %9.2f tok/s", name, (unsigned long long)s->n_token, (double)s->step_ns * 1e-9,
+             cli_tokens_per_second(s));
+}
+
+void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool every_counter) {
+    stk_stats all = *decode, none = {0};
+    char a[32], b[32];
+    if (prefill) {
+        stk_stats rest = cli_stats_minus(&none, prefill); /* modulo 2^64 */
+        all = cli_stats_minus(decode, &rest);
+    }
+    cli_note("%s", "");
+    if (prefill) print_phase("prefill", prefill);
+    print_phase(prefill ? "decode" : "steps", decode);
+    cli_note("experts  %6llu lookups, %.1f %% hits, %llu misses", (unsigned long long)all.n_lookup, 100 * cli_hit_rate(&all),
+             (unsigned long long)all.n_miss);
+    cli_note("read     %s of experts, %s asked of the drive", cli_bytes_text(all.bytes, a), cli_bytes_text(all.read_bytes, b));
+    cli_note("time     %.2f s computing (%.2f dense, %.2f experts, %.2f arrivals), %.2f s in I/O, %.2f s waiting for it",
+             (double)(all.dense_ns + all.expert_ns + all.arrive_ns) * 1e-9, (double)all.dense_ns * 1e-9,
+             (double)all.expert_ns * 1e-9, (double)all.arrive_ns * 1e-9, (double)all.io_ns * 1e-9, (double)all.wait_ns * 1e-9);
+    for (int i = 0; every_counter && i < N_COUNTER; i++)
+        cli_note("         %-12s %llu", counters[i].name, (unsigned long long)counter_get(&all, &counters[i]));
+}
+
+void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats) {
+    cJSON *o = cJSON_AddObjectToObject(json, name);
+    for (int i = 0; i < N_COUNTER; i++) cJSON_AddNumberToObject(o, counters[i].name, (double)counter_get(stats, &counters[i]));
+    cJSON_AddNumberToObject(o, "hit_rate", cli_hit_rate(stats));
+}
+
+void cli_json_memory(cJSON *json, const stk_memory_info *m) {
+    cJSON *o = cJSON_AddObjectToObject(json, "memory");
+    cJSON_AddNumberToObject(o, "n_slot", m->n_slot);
+    cJSON_AddNumberToObject(o, "n_expert", m->n_expert);
+    cJSON_AddNumberToObject(o, "n_ctx", m->n_ctx);
+    cJSON_AddNumberToObject(o, "dense_bytes", (double)m->dense_bytes);
+    cJSON_AddNumberToObject(o, "kv_bytes", (double)m->kv_bytes);
+    cJSON_AddNumberToObject(o, "ram_bytes", (double)m->ram_bytes);
+    cJSON_AddNumberToObject(o, "ram_bytes_min", (double)m->ram_bytes_min);
+    cJSON_AddNumberToObject(o, "buffer_bytes", (double)m->buffer_bytes);
+    cJSON_AddNumberToObject(o, "huge_bytes", (double)m->huge_bytes);
+    cJSON_AddStringToObject(o, "io", m->io);
+    cJSON_AddStringToObject(o, "cpu", m->cpu);
+    cJSON_AddNumberToObject(o, "n_threads", m->n_threads);
+}
+
+/* cJSON's strings end at a 0 byte, which a model may well generate. */
+void cli_json_text(cJSON *json, const char *name, const char *text, size_t bytes) {
+    cli_buffer out = {0};
+    int rc = cli_buffer_add(&out, "\"", 1);
+    for (size_t i = 0; i < bytes && rc == CLI_OK; i++) {
+        char escape[8];
+        unsigned char c = (unsigned char)text[i];
+        if (c == '"' || c == '\\')
+            rc = cli_buffer_add(&out, (char[]){'\\', (char)c}, 2);
+        else if (c < 0x20)
+            rc = cli_buffer_add(&out, escape, (size_t)snprintf(escape, sizeof escape, "\\u%04x", c));
+        else
+            rc = cli_buffer_add(&out, &c, 1);
+    }
+    if (rc == CLI_OK && cli_buffer_add(&out, "\"", 2) == CLI_OK) cJSON_AddRawToObject(json, name, out.data);
+    free(out.data);
+}
+
+int cli_json_print(cJSON *json) {
+    char *text = cJSON_Print(json);
+    cJSON_Delete(json);
+    if (!text) return cli_fail(CLI_FAILED, "printing JSON", "out of memory");
+    int rc = cli_print("%s\n", text);
+    cJSON_free(text);
+    return rc;
+}

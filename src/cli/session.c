@@ -1,0 +1,100 @@
+/* session: opening and closing a model and its engine. */
+#include "session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int cli_session_open_model(cli_session *session, const char *path) {
+    memset(session, 0, sizeof *session);
+    int rc = stk_model_open(&session->model, path);
+    if (rc < 0) return cli_fail_stk(rc, "opening the model");
+    session->info.struct_bytes = sizeof session->info;
+    rc = stk_model_get_info(session->model, &session->info);
+    return rc < 0 ? cli_fail_stk(rc, "opening the model") : CLI_OK;
+}
+
+/* What was reserved, and what computes and reads. */
+static void print_budget(const cli_session *session, const cli_settings *settings) {
+    const stk_model_info *i = &session->info;
+    const stk_memory_info *m = &session->memory;
+    char a[32], b[32], c[32], d[32], e[32];
+    cli_note("model   %s%s%s: %u layers, %u experts of which a token uses %u, %s", i->arch, *i->name ? " " : "", i->name,
+             i->n_layer, i->n_expert, i->n_expert_used, cli_bytes_text(i->file_bytes, a));
+    cli_note("memory  dense %s, KV %s (%u positions), experts %s (%u of %u fit; the least is %s), buffers %s",
+             cli_bytes_text(m->dense_bytes, a), cli_bytes_text(m->kv_bytes, b), m->n_ctx, cli_bytes_text(m->ram_bytes, c),
+             m->n_slot, m->n_expert, cli_bytes_text(m->ram_bytes_min, d), cli_bytes_text(m->buffer_bytes, e));
+    cli_note("uses    %u thread%s, %s kernels, %s reads, %s, %s in huge pages", m->n_threads, m->n_threads == 1 ? "" : "s",
+             m->cpu, m->io, settings->policy, cli_bytes_text(m->huge_bytes, a));
+}
+
+int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_t n_ctx, uint32_t n_batch, uint32_t n_logits) {
+    double start = cli_now();
+    stk_engine_options o;
+    o.struct_bytes = sizeof o;
+    stk_engine_options_default(&o);
+    o.n_ctx = n_ctx;
+    o.n_batch = n_batch;
+    o.n_logits = n_logits;
+    o.n_threads = (uint32_t)s->n_threads;
+    o.kv_k_type = strcmp(s->kv_k, "f32") == 0 ? STK_KV_F32 : STK_KV_F16;
+    o.kv_v_type = strcmp(s->kv_v, "f32") == 0 ? STK_KV_F32 : STK_KV_F16;
+    o.mlock = s->mlock;
+    o.ram_bytes = s->ram_bytes;
+    o.seed = (uint64_t)s->seed;
+    o.io = s->io;
+    o.policy = s->policy;
+    o.cpu = s->cpu;
+    o.trace = s->trace;
+    o.progress = cli_progress;
+    int rc = stk_engine_open(&session->engine, session->model, &o);
+    cli_progress_clear();
+    if (rc == STK_EINVAL) return cli_fail(CLI_USAGE, "opening the engine", "%s", stk_error_detail());
+    if (rc < 0) return cli_fail_stk(rc, "opening the engine");
+    session->open_seconds = cli_now() - start;
+    cli_signals_watch(session->engine);
+    session->memory.struct_bytes = sizeof session->memory;
+    rc = stk_engine_get_memory(session->engine, &session->memory);
+    if (rc < 0) return cli_fail_stk(rc, "opening the engine");
+    print_budget(session, s);
+    return cli_signal_exit(); /* one that came before the engine could be told */
+}
+
+int cli_session_close(cli_session *session) {
+    cli_signals_watch(NULL);
+    int rc = stk_engine_close(&session->engine);
+    stk_model_close(&session->model);
+    return rc < 0 ? cli_fail_stk(rc, "ending the trace") : CLI_OK;
+}
+
+uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most) {
+    uint32_t n = session->info.n_ctx_train;
+    if (settings->n_ctx && n && settings->n_ctx > n)
+        cli_say("stoker: warning: -c %lld is beyond the %u positions that the model was trained for", (long long)settings->n_ctx,
+                n);
+    if (settings->n_ctx) return (uint32_t)settings->n_ctx;
+    return n && n < most ? n : most;
+}
+
+int cli_session_tokenize(const cli_session *session, const char *text, size_t bytes, uint32_t flags, int32_t **ids, size_t *n) {
+    int64_t need = stk_tokenize(session->model, text, bytes, flags, NULL, 0);
+    if (need < 0) return cli_fail_stk((int)need, "tokenizing");
+    *ids = malloc(((size_t)need + 1) * sizeof **ids);
+    if (!*ids) return cli_fail(CLI_FAILED, "tokenizing", "out of memory for %lld tokens", (long long)need);
+    *n = (size_t)need;
+    need = stk_tokenize(session->model, text, bytes, flags, *ids, *n);
+    return need < 0 ? cli_fail_stk((int)need, "tokenizing") : CLI_OK;
+}
+
+int cli_session_check_tokens(const cli_session *session, const cli_list *tokens) {
+    for (size_t i = 0; i < tokens->n; i++)
+        if ((uint32_t)tokens->v[i] >= session->info.n_vocab)
+            return cli_fail(CLI_USAGE, "--tokens", "%d (number %zu) is beyond the vocabulary of %u", tokens->v[i], i + 1,
+                            session->info.n_vocab);
+    return CLI_OK;
+}
+
+stk_stats cli_session_stats(const cli_session *session) {
+    stk_stats stats = {.struct_bytes = sizeof stats};
+    stk_engine_get_stats(session->engine, &stats);
+    return stats;
+}

@@ -1,0 +1,57 @@
+/*
+ * session: a model and an engine for one verb, and what is said of them: the lines at the start, the table at the end, the same
+ * figures as JSON.
+ *
+ * Functions that can fail return an exit code after one message.
+ */
+#ifndef STK_CLI_SESSION_H
+#define STK_CLI_SESSION_H
+
+#include <cjson/cJSON.h>
+
+#include "common.h"
+
+typedef struct cli_session {
+    stk_model *model;
+    stk_engine *engine;
+    stk_model_info info;
+    stk_memory_info memory;
+    double open_seconds; /* of opening the engine */
+} cli_session;
+
+int cli_session_open_model(cli_session *session, const char *path);
+/* Opens the engine for n_ctx positions and steps of at most n_batch tokens, n_logits of them with logits, and prints what was
+ * reserved. */
+int cli_session_open_engine(cli_session *session, const cli_settings *settings, uint32_t n_ctx, uint32_t n_batch,
+                            uint32_t n_logits);
+/* Closes both; CLI_FAILED, after a message, when the trace could not be ended. */
+int cli_session_close(cli_session *session);
+
+/* Positions for `settings`: -c, or the lesser of the model's context and `most`. */
+uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most);
+
+/* Tokenizes; *ids is the caller's to free. flags: STK_TOKENIZE_... */
+int cli_session_tokenize(const cli_session *session, const char *text, size_t bytes, uint32_t flags, int32_t **ids, size_t *n);
+
+/* CLI_USAGE, after a message, when an id is beyond the vocabulary. */
+int cli_session_check_tokens(const cli_session *session, const cli_list *tokens);
+
+/* Counters since open. */
+stk_stats cli_session_stats(const cli_session *session);
+/* `after` less `before`. */
+stk_stats cli_stats_minus(const stk_stats *after, const stk_stats *before);
+double cli_hit_rate(const stk_stats *stats);
+double cli_tokens_per_second(const stk_stats *stats);
+
+/* The table at the end, on stderr; `prefill` may be NULL where a verb knows one phase alone. */
+void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool every_counter);
+
+/* Every counter as object `name`; sizes as object "memory". */
+void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats);
+void cli_json_memory(cJSON *json, const stk_memory_info *memory);
+/* Adds a text of any bytes (a 0 byte included). */
+void cli_json_text(cJSON *json, const char *name, const char *text, size_t bytes);
+/* Prints and frees `json`. */
+int cli_json_print(cJSON *json);
+
+#endif
