@@ -1,6 +1,6 @@
 /*
- * faults_shim: a library for LD_PRELOAD that refuses what some systems refuse. STK_REFUSE is a list of words: direct (O_DIRECT at open, as some file
- * systems do), uring (io_uring, as some containers do).
+ * faults_shim: a library for LD_PRELOAD that refuses what some systems refuse. STK_REFUSE is a list of words: direct (O_DIRECT at
+ * open, as some file systems do), uring (io_uring, as some containers do).
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -32,13 +32,13 @@ static int open_as(const char *name, int dir, const char *path, int flags, mode_
     return real(dir, path, flags, mode);
 }
 
-#define MODE(mode, flags)                                                                                                              \
-    mode_t mode = 0;                                                                                                                   \
-    if ((flags) & (O_CREAT | O_TMPFILE)) {                                                                                             \
-        va_list args;                                                                                                                  \
-        va_start(args, flags);                                                                                                         \
-        mode = va_arg(args, mode_t);                                                                                                   \
-        va_end(args);                                                                                                                  \
+#define MODE(mode, flags)                                                                                                        \
+    mode_t mode = 0;                                                                                                             \
+    if ((flags) & (O_CREAT | O_TMPFILE)) {                                                                                       \
+        va_list args;                                                                                                            \
+        va_start(args, flags);                                                                                                   \
+        mode = va_arg(args, mode_t);                                                                                             \
+        va_end(args);                                                                                                            \
     }
 
 int open(const char *path, int flags, ...) {

@@ -88,13 +88,36 @@ void probe_print(const probe *p) {
     stk_memory_info m = {.struct_bytes = sizeof m};
     stk_stats s = probe_get_stats(p);
     probe_must(stk_engine_get_memory(p->engine, &m), "memory");
-    const struct { const char *name; uint64_t value; } lines[] = {
-        {"n_step", s.n_step}, {"n_token", s.n_token}, {"n_event", s.n_event}, {"n_lookup", s.n_lookup}, {"n_pair", s.n_pair},
-        {"n_hit", s.n_hit}, {"n_miss", s.n_miss}, {"n_evict", s.n_evict}, {"n_wave", s.n_wave}, {"bytes", s.bytes},
-        {"read_bytes", s.read_bytes}, {"step_ns", s.step_ns}, {"dense_ns", s.dense_ns}, {"expert_ns", s.expert_ns},
-        {"arrive_ns", s.arrive_ns}, {"wait_ns", s.wait_ns}, {"io_ns", s.io_ns}, {"n_slot", m.n_slot}, {"n_expert", m.n_expert},
-        {"dense_bytes", m.dense_bytes}, {"kv_bytes", m.kv_bytes}, {"ram_bytes", m.ram_bytes}, {"ram_bytes_min", m.ram_bytes_min},
-        {"buffer_bytes", m.buffer_bytes}, {"huge_bytes", m.huge_bytes}, {"n_threads", m.n_threads},
+    const struct {
+        const char *name;
+        uint64_t value;
+    } lines[] = {
+        {"n_step", s.n_step},
+        {"n_token", s.n_token},
+        {"n_event", s.n_event},
+        {"n_lookup", s.n_lookup},
+        {"n_pair", s.n_pair},
+        {"n_hit", s.n_hit},
+        {"n_miss", s.n_miss},
+        {"n_evict", s.n_evict},
+        {"n_wave", s.n_wave},
+        {"bytes", s.bytes},
+        {"read_bytes", s.read_bytes},
+        {"step_ns", s.step_ns},
+        {"dense_ns", s.dense_ns},
+        {"expert_ns", s.expert_ns},
+        {"arrive_ns", s.arrive_ns},
+        {"wait_ns", s.wait_ns},
+        {"io_ns", s.io_ns},
+        {"n_slot", m.n_slot},
+        {"n_expert", m.n_expert},
+        {"dense_bytes", m.dense_bytes},
+        {"kv_bytes", m.kv_bytes},
+        {"ram_bytes", m.ram_bytes},
+        {"ram_bytes_min", m.ram_bytes_min},
+        {"buffer_bytes", m.buffer_bytes},
+        {"huge_bytes", m.huge_bytes},
+        {"n_threads", m.n_threads},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) printf("%s %" PRIu64 "\n", lines[i].name, lines[i].value);
     printf("io %s\ncpu %s\n", m.io, m.cpu);

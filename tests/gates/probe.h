@@ -1,11 +1,12 @@
 /*
- * probe: small experiments on the public C API, for gates that the command line cannot express. One program, one verb an experiment; it uses
- * stoker.h alone and links the shared library, as a stranger would.
+ * probe: small experiments on the public C API, for gates that the command line cannot express. One program, one verb an
+ * experiment; it uses stoker.h alone and links the shared library, as a stranger would.
  *
  *     probe VERB MODEL [KEY=VALUE...]
  *
  * Keys: ram, io, cpu, policy, t, ctx, batch, seqs, kv (f16 or f32), mlock, seed, trace, tokens (a count or a list), n.
- * A verb prints its results as lines `key value` and returns 0; a violated expectation prints one line on stderr and exits with 1.
+ * A verb prints its results as lines `key value` and returns 0; a violated expectation prints one line on stderr and exits
+ * with 1.
  */
 #ifndef STK_TESTS_PROBE_H
 #define STK_TESTS_PROBE_H
@@ -22,8 +23,8 @@ typedef struct probe {
     stk_engine *engine;
     int32_t *tokens; /* [n_tokens] */
     uint32_t n_tokens;
-    uint32_t n;         /* what the verb makes of it */
-    uint32_t last;      /* entry of the last step that has logits */
+    uint32_t n;    /* what the verb makes of it */
+    uint32_t last; /* entry of the last step that has logits */
 } probe;
 
 /* The verbs. */

@@ -1,4 +1,5 @@
-/* probe cancel, eio: a step that is cancelled, or whose read fails, takes nothing back but itself; its repetition gives the same bits. */
+/* probe cancel, eio: a step that is cancelled, or whose read fails, takes nothing back but itself; its repetition gives the same
+ * bits. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,8 +4,12 @@
 
 #include "tests/gates/probe.h"
 
-static const struct verb { const char *name; int (*run)(probe *p); } verbs[] = {
-    {"greedy", probe_greedy}, {"stats", probe_stats}, {"seqs", probe_seqs}, {"steady", probe_steady}, {"cancel", probe_cancel}, {"eio", probe_eio},
+static const struct verb {
+    const char *name;
+    int (*run)(probe *p);
+} verbs[] = {
+    {"greedy", probe_greedy}, {"stats", probe_stats},   {"seqs", probe_seqs},
+    {"steady", probe_steady}, {"cancel", probe_cancel}, {"eio", probe_eio},
 };
 
 /* "7" is a count of drawn tokens, "1,2,3" a list. */
@@ -24,21 +28,36 @@ static void parse_tokens(probe *p, const char *text) {
 static void parse(probe *p, const char *key, const char *value) {
     stk_engine_options *o = &p->options;
     uint64_t n = strtoull(value, NULL, 10);
-    if (!strcmp(key, "ram")) o->ram_bytes = n;
-    else if (!strcmp(key, "io")) o->io = value;
-    else if (!strcmp(key, "cpu")) o->cpu = value;
-    else if (!strcmp(key, "policy")) o->policy = value;
-    else if (!strcmp(key, "trace")) o->trace = value;
-    else if (!strcmp(key, "t")) o->n_threads = (uint32_t)n;
-    else if (!strcmp(key, "ctx")) o->n_ctx = (uint32_t)n;
-    else if (!strcmp(key, "batch")) o->n_batch = (uint32_t)n;
-    else if (!strcmp(key, "seqs")) o->n_seq_max = (uint32_t)n;
-    else if (!strcmp(key, "seed")) o->seed = n;
-    else if (!strcmp(key, "mlock")) o->mlock = (uint32_t)n;
-    else if (!strcmp(key, "kv")) o->kv_k_type = o->kv_v_type = !strcmp(value, "f32") ? STK_KV_F32 : STK_KV_F16;
-    else if (!strcmp(key, "tokens")) parse_tokens(p, value);
-    else if (!strcmp(key, "n")) p->n = (uint32_t)n;
-    else probe_die("no such key: %s", key);
+    if (!strcmp(key, "ram"))
+        o->ram_bytes = n;
+    else if (!strcmp(key, "io"))
+        o->io = value;
+    else if (!strcmp(key, "cpu"))
+        o->cpu = value;
+    else if (!strcmp(key, "policy"))
+        o->policy = value;
+    else if (!strcmp(key, "trace"))
+        o->trace = value;
+    else if (!strcmp(key, "t"))
+        o->n_threads = (uint32_t)n;
+    else if (!strcmp(key, "ctx"))
+        o->n_ctx = (uint32_t)n;
+    else if (!strcmp(key, "batch"))
+        o->n_batch = (uint32_t)n;
+    else if (!strcmp(key, "seqs"))
+        o->n_seq_max = (uint32_t)n;
+    else if (!strcmp(key, "seed"))
+        o->seed = n;
+    else if (!strcmp(key, "mlock"))
+        o->mlock = (uint32_t)n;
+    else if (!strcmp(key, "kv"))
+        o->kv_k_type = o->kv_v_type = !strcmp(value, "f32") ? STK_KV_F32 : STK_KV_F16;
+    else if (!strcmp(key, "tokens"))
+        parse_tokens(p, value);
+    else if (!strcmp(key, "n"))
+        p->n = (uint32_t)n;
+    else
+        probe_die("no such key: %s", key);
 }
 
 int main(int argc, char **argv) {

@@ -80,7 +80,8 @@ static uint64_t run_mixed(probe *p, sequence *seqs) {
     for (;; n_step++) {
         mix(&m, seqs, b, &state);
         if (!m.n) break;
-        stk_batch batch = {.struct_bytes = sizeof batch, .n = m.n, .token = m.token, .seq = m.seq, .pos = m.pos, .logits = m.logits};
+        stk_batch batch = {
+            .struct_bytes = sizeof batch, .n = m.n, .token = m.token, .seq = m.seq, .pos = m.pos, .logits = m.logits};
         probe_must(stk_step(p->engine, &batch), "among others");
         compare(p, &m, seqs);
         sequence *back = &seqs[draw(&state, N_SEQ)];

@@ -1,6 +1,6 @@
 /*
- * probe steady: a decode step allocates nothing. The program's own malloc family and mmap stand before those of the C library (whose
- * implementation is reached under its internal names), so that calls from every library and thread are seen.
+ * probe steady: a decode step allocates nothing. The program's own malloc family and mmap stand before those of the C library
+ * (whose implementation is reached under its internal names), so that calls from every library and thread are seen.
  */
 #include <malloc.h>
 #include <stdatomic.h>
