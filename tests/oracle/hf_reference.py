@@ -45,9 +45,24 @@ class Model:
             shape = tuple(int(x) for x in reversed(t.shape))
             self.weights[t.name] = np.array(gguf.quants.dequantize(t.data, t.tensor_type), np.float32).reshape(shape)
             self.types[t.name] = t.tensor_type
+        self._stack()
         self.hf = self._build()
         self.storages = {}  # of parameters that are quantized in the file
         self._fill()
+
+    def _stack(self):
+        """Experts in one tensor each, or with gate and up fused, as three stacked tensors."""
+        for i in range(self.field('block_count')):
+            fused = f'blk.{i}.ffn_gate_up_exps.weight'
+            if fused in self.weights:
+                halves = np.split(self.weights.pop(fused), 2, axis=1)
+                for part, w in zip(('gate', 'up'), halves):
+                    self.weights[f'blk.{i}.ffn_{part}_exps.weight'], self.types[f'blk.{i}.ffn_{part}_exps.weight'] = w, self.types[fused]
+            for part in ('gate', 'up', 'down'):
+                single = [f'blk.{i}.ffn_{part}.{e}.weight' for e in range(self.field('expert_count'))]
+                if single[0] in self.weights:
+                    self.weights[f'blk.{i}.ffn_{part}_exps.weight'] = np.stack([self.weights.pop(n) for n in single])
+                    self.types[f'blk.{i}.ffn_{part}_exps.weight'] = self.types[single[0]]
 
     def _build(self):
         f, embd = self.field, self.weights['token_embd.weight']

@@ -1,7 +1,7 @@
 /*
- * blocks: random weights in the block formats of GGUF files, for models that tests and benchmarks make. Deterministic: an integer generator
- * and single IEEE operations, so that every machine writes the same bytes. Codes use their whole range, scales are those of weights with the
- * standard deviation asked for.
+ * blocks: random weights in the block formats of GGUF files, for models that tests and benchmarks make. Deterministic: an integer
+ * generator and single IEEE operations, so that every machine writes the same bytes. Codes use their whole range, scales are
+ * those of weights with the standard deviation asked for.
  */
 #ifndef STK_TESTS_BLOCKS_H
 #define STK_TESTS_BLOCKS_H

@@ -3,9 +3,10 @@
  *
  *     make_model PRESET OUT.gguf [KEY=VALUE...]
  *
- * Keys override the preset: layers, experts, used, vocab, ctx, seed, tied (0 or 1), types (see `mixes`), version (2 or 3), form (how experts
- * are stored: stacked; fused, gate and up in one tensor; single, one tensor an expert, as files once were), parts (above 1: a split model
- * OUT-00001-of-0000N.gguf). The tokenizer is byte-level BPE: bytes, merges of two letters, fillers. Memory use is a few MB whatever the size.
+ * Keys override the preset: layers, experts, used, vocab, ctx, seed, tied (0 or 1), types (see `mixes`), version (2 or 3), form
+ * (how experts are stored: stacked; fused, gate and up in one tensor; single, one tensor an expert, as files once were), parts
+ * (above 1: a split model OUT-00001-of-0000N.gguf). The tokenizer is byte-level BPE: bytes, merges of two letters, fillers.
+ * Memory use is a few MB whatever the size.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -99,14 +100,20 @@ static enum stk_type pick(const shape *s, enum role role, uint64_t layer) {
     }
 }
 
-/* Adds a tensor of n rows (0: a vector) times m matrices (0: one); dim 0 is n_in. Weights of a matrix keep the size of what they multiply. */
+/* Adds a tensor of n rows (0: a vector) times m matrices (0: one); dim 0 is n_in. Weights of a matrix keep the size of what they
+ * multiply. */
 static tensor *add(const char *name, enum stk_type type, uint64_t n_in, uint64_t n, uint64_t m) {
     if (n_tensor == MAX_TENSOR) die("too many tensors", name);
     uint32_t block, block_bytes;
     blocks_size(type, &block, &block_bytes);
     if (n_in % block) die("the row is no multiple of the block", name);
     tensor *t = &tensors[n_tensor++];
-    *t = (tensor){.type = type, .n_dim = m ? 3 : n ? 2 : 1, .dim = {n_in, n ? n : 1, m ? m : 1}, .std = (float)(1.0 / sqrt((double)n_in))};
+    *t = (tensor){.type = type,
+                  .n_dim = m   ? 3
+                           : n ? 2
+                               : 1,
+                  .dim = {n_in, n ? n : 1, m ? m : 1},
+                  .std = (float)(1.0 / sqrt((double)n_in))};
     snprintf(t->name, sizeof t->name, "%s.weight", name);
     t->bytes = n_in / block * block_bytes * t->dim[1] * t->dim[2];
     return t;
@@ -143,7 +150,8 @@ static void add_experts(const shape *s, uint64_t l) {
         add(in_layer(l, "ffn_gate_exps"), gate, s->embd, s->ff, s->experts);
         add(in_layer(l, "ffn_down_exps"), down, s->ff, s->embd, s->experts);
         add(in_layer(l, "ffn_up_exps"), up, s->embd, s->ff, s->experts);
-    } else die("no such form", s->form);
+    } else
+        die("no such form", s->form);
 }
 
 static void add_all(const shape *s) {
@@ -210,7 +218,8 @@ static const char *of(const shape *s, const char *name) {
     return text;
 }
 
-/* UTF-8 of the character that stands for a byte in byte-level BPE: printable ones stand for themselves, the others for U+0100 and up. */
+/* UTF-8 of the character that stands for a byte in byte-level BPE: printable ones stand for themselves, the others for U+0100 and
+ * up. */
 static const char *letter(uint32_t byte) {
     static char text[2][4];
     static int turn;
@@ -238,9 +247,12 @@ static void put_tokenizer(const shape *s) {
     put32(STR), put64(s->vocab);
     put_str("<|endoftext|>");
     for (uint64_t i = 1; i < s->vocab; i++) {
-        if (i <= 256) put_str(letter((uint32_t)i - 1));
-        else if (i - 257 < n_merge) merge(i - 257, "", text), put_str(text);
-        else snprintf(text, sizeof text, "<|unused_%" PRIu64 "|>", i), put_str(text);
+        if (i <= 256)
+            put_str(letter((uint32_t)i - 1));
+        else if (i - 257 < n_merge)
+            merge(i - 257, "", text), put_str(text);
+        else
+            snprintf(text, sizeof text, "<|unused_%" PRIu64 "|>", i), put_str(text);
     }
     key("tokenizer.ggml.token_type", ARR);
     put32(I32), put64(s->vocab);
@@ -359,7 +371,8 @@ static void write_all(const shape *s, const char *path) {
         char name[4096];
         size_t stem = strlen(path) > 5 && !strcmp(path + strlen(path) - 5, ".gguf") ? strlen(path) - 5 : strlen(path);
         int n = s->parts < 2 ? snprintf(name, sizeof name, "%s", path)
-                             : snprintf(name, sizeof name, "%.*s-%05" PRIu64 "-of-%05" PRIu64 ".gguf", (int)stem, path, part + 1, s->parts);
+                             : snprintf(name, sizeof name, "%.*s-%05" PRIu64 "-of-%05" PRIu64 ".gguf", (int)stem, path, part + 1,
+                                        s->parts);
         if (n < 0 || (size_t)n >= sizeof name) die("path too long", path);
         write_part(s, name, part, from, to);
         from = to;
@@ -370,15 +383,21 @@ static void set(shape *s, char *arg) {
     char *value = strchr(arg, '=');
     if (!value) die("KEY=VALUE expected", arg);
     *value++ = 0;
-    const struct { const char *key; uint64_t *n; const char **text; } keys[] = {
+    const struct {
+        const char *key;
+        uint64_t *n;
+        const char **text;
+    } keys[] = {
         {"layers", &s->layers, NULL}, {"experts", &s->experts, NULL}, {"used", &s->used, NULL}, {"vocab", &s->vocab, NULL},
-        {"ctx", &s->ctx, NULL}, {"seed", &s->seed, NULL}, {"tied", &s->tied, NULL}, {"version", &s->version, NULL},
-        {"parts", &s->parts, NULL}, {"types", NULL, &s->types}, {"form", NULL, &s->form}, {"arch", NULL, &s->arch},
+        {"ctx", &s->ctx, NULL},       {"seed", &s->seed, NULL},       {"tied", &s->tied, NULL}, {"version", &s->version, NULL},
+        {"parts", &s->parts, NULL},   {"types", NULL, &s->types},     {"form", NULL, &s->form}, {"arch", NULL, &s->arch},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (strcmp(keys[i].key, arg)) continue;
-        if (keys[i].text) *keys[i].text = value;
-        else *keys[i].n = strtoull(value, NULL, 10);
+        if (keys[i].text)
+            *keys[i].text = value;
+        else
+            *keys[i].n = strtoull(value, NULL, 10);
         return;
     }
     die("no such key", arg);
