@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "io/backend.h"
+#include "src/mem.h"
 
 static const uint64_t CHUNK_BYTES = 1u << 30; /* the kernel's limit of one registered buffer */
 
@@ -24,14 +25,18 @@ typedef struct uring {
 } uring;
 
 static int refused(int errnum) {
+    if (errnum == ENOMEM)
+        return stk_fail(STK_EUNSUPPORTED,
+                        "io_uring finds no memory for its ring; raise RLIMIT_MEMLOCK (ulimit -l), of which it takes some");
     return stk_fail(STK_EUNSUPPORTED,
                     "io_uring is refused (%s) by an old kernel, kernel.io_uring_disabled, or a container's seccomp filter",
                     strerrordesc_np(errnum));
 }
 
-/* Pinning memory needs RLIMIT_MEMLOCK; plain reads do without. */
+/* Pinning memory needs RLIMIT_MEMLOCK; plain reads do without. The kernel would pin all of it before it counts, so the limit is
+ * looked at first. */
 static void register_buffer(uring *u, const stk_io_setup *setup) {
-    if (!setup->buffer || setup->buffer_bytes == 0) return;
+    if (!setup->buffer || setup->buffer_bytes == 0 || setup->buffer_bytes > stk_mem_lockable()) return;
     uint64_t n = stk_div_up(setup->buffer_bytes, CHUNK_BYTES);
     struct iovec *chunks = n <= 16384 ? calloc(n, sizeof *chunks) : NULL;
     if (!chunks) return;
