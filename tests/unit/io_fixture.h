@@ -132,6 +132,4 @@ static inline uint32_t reap_all(stk_io *io, int status) {
     return n_match;
 }
 
-static const char *const every_spec[] = {"uring", "pread", "emu:2G,20us,reorder"};
-
 #endif
