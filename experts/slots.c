@@ -30,9 +30,9 @@ static uint64_t least_of(const stk_slot_class *classes, uint32_t n_class, uint32
 /*
  * Every class gets the same part of its experts, bytes / all; a class for which that is less than its floor gets the floor, and
  * the others divide what is left. Raising one lowers the others, so this goes on until none is raised; the last never is, because
- * the floors fit into the bytes.
+ * the floors fit into the bytes. Leaves what the others divided in *bytes and *all.
  */
-static void share_out(const stk_slot_class *classes, uint32_t n_class, uint64_t bytes, uint64_t all, uint32_t least,
+static void share_out(const stk_slot_class *classes, uint32_t n_class, uint64_t *bytes, uint64_t *all, uint32_t least,
                       uint32_t *n_slot) {
     for (uint32_t c = 0; c < n_class; c++) n_slot[c] = 0;
     for (bool raised = true; raised;) {
@@ -40,16 +40,16 @@ static void share_out(const stk_slot_class *classes, uint32_t n_class, uint64_t 
         for (uint32_t c = 0; c < n_class; c++) {
             const stk_slot_class *cls = &classes[c];
             uint32_t floor = floor_of(cls, least);
-            if (n_slot[c] > 0 || (wide)bytes * cls->n_expert >= (wide)all * floor) continue;
+            if (n_slot[c] > 0 || (wide)*bytes * cls->n_expert >= (wide)*all * floor) continue;
             n_slot[c] = floor;
-            bytes -= floor * cls->slot_bytes;
-            all -= cls->n_expert * cls->slot_bytes;
+            *bytes -= floor * cls->slot_bytes;
+            *all -= cls->n_expert * cls->slot_bytes;
             raised = true;
         }
     }
     for (uint32_t c = 0; c < n_class; c++) {
         uint32_t n_expert = classes[c].n_expert;
-        if (n_slot[c] == 0) n_slot[c] = (uint32_t)STK_MIN((wide)bytes * n_expert / all, (wide)n_expert);
+        if (n_slot[c] == 0) n_slot[c] = (uint32_t)STK_MIN((wide)*bytes * n_expert / *all, (wide)n_expert);
     }
 }
 
@@ -73,7 +73,7 @@ static bool add_slot(const stk_slot_class *classes, uint32_t n_class, uint64_t b
 }
 
 int stk_slots_share(const stk_slot_class *classes, uint32_t n_class, uint64_t bytes, uint32_t least, uint32_t *n_slot) {
-    uint64_t least_bytes = least_of(classes, n_class, least), all = 0, left = bytes;
+    uint64_t least_bytes = least_of(classes, n_class, least), all = 0, share_bytes = bytes, left = bytes;
     if (bytes < least_bytes) {
         char have[32], need[32];
         return stk_fail(STK_EBUDGET,
@@ -82,9 +82,9 @@ int stk_slots_share(const stk_slot_class *classes, uint32_t n_class, uint64_t by
                         stk_bytes_text(bytes, have), bytes, least_bytes, stk_bytes_text(least_bytes, need), least);
     }
     for (uint32_t c = 0; c < n_class; c++) all += classes[c].n_expert * classes[c].slot_bytes;
-    share_out(classes, n_class, bytes, all, least, n_slot);
+    share_out(classes, n_class, &share_bytes, &all, least, n_slot);
     for (uint32_t c = 0; c < n_class; c++) left -= n_slot[c] * classes[c].slot_bytes;
-    while (add_slot(classes, n_class, bytes, all, n_slot, &left)) continue;
+    while (add_slot(classes, n_class, share_bytes, all, n_slot, &left)) continue;
     return 0;
 }
 
