@@ -1,13 +1,10 @@
 /*
- * bench_cache: decisions a second, one core. Prints CSV: policy, tokens of an event, experts, k, slots, hit %, waves an event,
- * median ns an event over the runs, million events a second. A warm-up run comes first.
+ * bench_cache: decisions a second, one core. CSV on stdout; the median of 7 runs after one to warm up.
  *
  * Decode events of one token choose k experts, half of them from those of the token before, so that hits are as frequent as
  * in real routing; a prefill event of 512 tokens uses every expert.
  */
-#include <stdio.h>
-#include <stdlib.h>
-
+#include "bench.h"
 #include "cache/cache.h"
 
 enum { N_LAYER = 48, MAX_EXPERT = 256, N_EVENT = 48 * 256, N_PASS = 16, N_RUN = 7 };
@@ -85,16 +82,11 @@ static uint64_t run(stk_cache *cache, uint32_t n_event) {
     return stk_now_ns() - start;
 }
 
-static int by_value(const void *a, const void *b) {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
 int main(void) {
     static const shape shapes[] = {{"lru", 1, 128, 8, 32},  {"lru", 1, 128, 8, 64},    {"lru", 1, 128, 8, 128},
                                    {"lru", 1, 64, 6, 16},   {"lru", 1, 256, 8, 64},    {"lru", 512, 128, 8, 64},
                                    {"lru", 512, 128, 8, 1}, {"random", 1, 128, 8, 32}, {"random", 1, 128, 8, 64}};
-    printf("policy,n_tok,n_expert,k,slots_a_layer,hit_pct,waves_an_event,median_ns_an_event,million_events_a_s\n");
+    printf("machine,commit,policy,n_tok,n_expert,k,slots_a_layer,hit_pct,waves_an_event,median_ns_an_event,million_events_a_s\n");
     for (size_t i = 0; i < STK_ARRAY_LEN(shapes); i++) {
         const shape *s = &shapes[i];
         uint32_t n_event = s->n_tok == 1 ? N_EVENT : N_EVENT / 16;
@@ -109,10 +101,10 @@ int main(void) {
         stk_cache_reset_counters(cache);
         for (uint32_t r = 0; r < N_RUN; r++) ns[r] = run(cache, n_event);
         stk_cache_get_counters(cache, &c);
-        qsort(ns, N_RUN, sizeof ns[0], by_value);
-        double median = (double)ns[N_RUN / 2] / (n_event * N_PASS);
-        printf("%s,%u,%u,%u,%u,%.1f,%.2f,%.1f,%.2f\n", s->policy, s->n_tok, s->n_expert, s->k, s->n_slot,
-               100.0 * (double)c.n_hit / (double)c.n_lookup, (double)c.n_wave / (double)c.n_event, median, 1e3 / median);
+        double median = (double)bench_median(ns, N_RUN) / (n_event * N_PASS);
+        printf("%s,%s,%s,%u,%u,%u,%u,%.1f,%.2f,%.1f,%.2f\n", bench_machine(), STK_COMMIT, s->policy, s->n_tok, s->n_expert, s->k,
+               s->n_slot, 100.0 * (double)c.n_hit / (double)c.n_lookup, (double)c.n_wave / (double)c.n_event, median,
+               1e3 / median);
         stk_cache_close(&cache);
     }
     return 0;
