@@ -43,7 +43,9 @@ struct stk_cache {
 /* What deciding the misses of one event carries along. */
 struct event_pass {
     struct class *class;
-    uint32_t n_done;     /* decisions made */
+    uint32_t n_done; /* decisions made */
+    uint32_t n_miss;
+    uint64_t n_pair;
     uint32_t wave_begin; /* the first decision of this wave */
     uint32_t wave;
     uint32_t n_transit; /* transit slots used in this wave */
@@ -250,32 +252,27 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
     return 0;
 }
 
-static stk_decision *decide(stk_cache *c, struct event_pass *pass, const stk_event *event, uint32_t i) {
-    stk_decision *d = &c->list[pass->n_done++];
-    *d = (stk_decision){.key = c->keys[i], .expert = event->distinct[i], .n_tok = event->counts[i], .victim = STK_NO_KEY};
-    d->wave = pass->wave;
-    c->counters.n_pair += d->n_tok;
-    return d;
-}
-
-/* Decides the hits and lists the misses. */
-static uint32_t decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
+/* Decides the hits and lists the misses. Whether a lookup hits cannot be foreseen, hence no branch on it. */
+static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
     const uint64_t *order;
     stk_cache_order(event->counts, c->n_keys, c->scratch, &order);
-    uint32_t n_miss = 0;
     for (uint32_t j = 0; j < c->n_keys; j++) {
         uint32_t i = (uint32_t)order[j], key = c->keys[i];
-        if (c->slot_of[key] < 0) {
-            c->misses[n_miss++] = i;
-            continue;
-        }
-        stk_decision *d = decide(c, pass, event, i);
-        d->kind = STK_HIT;
-        d->slot = (uint32_t)c->slot_of[key];
-        d->coming = has_bit(c->coming, key);
+        int32_t slot = c->slot_of[key];
+        bool hit = slot >= 0;
+        c->list[pass->n_done] = (stk_decision){.key = key,
+                                               .expert = event->distinct[i],
+                                               .kind = STK_HIT,
+                                               .coming = has_bit(c->coming, key),
+                                               .n_tok = event->counts[i],
+                                               .slot = (uint32_t)slot,
+                                               .victim = STK_NO_KEY};
         clear_bit(c->coming, key);
+        c->misses[pass->n_miss] = i;
+        pass->n_done += hit;
+        pass->n_miss += !hit;
+        pass->n_pair += event->counts[i];
     }
-    return n_miss;
 }
 
 /* All experts decided so far count as computed: they may leave, and their transit slots are free. */
@@ -306,10 +303,13 @@ static int decide_miss(stk_cache *c, struct event_pass *pass, const stk_event *e
         slot = class->n_slot + class->next_transit;
         class->next_transit = (class->next_transit + 1) % class->n_transit;
     }
-    stk_decision *d = decide(c, pass, event, i);
-    d->kind = admit ? STK_ADMIT : STK_TRANSIT;
-    d->slot = slot;
-    d->victim = victim;
+    c->list[pass->n_done++] = (stk_decision){.key = key,
+                                             .expert = event->distinct[i],
+                                             .kind = admit ? STK_ADMIT : STK_TRANSIT,
+                                             .n_tok = event->counts[i],
+                                             .slot = slot,
+                                             .victim = victim,
+                                             .wave = pass->wave};
     return 0;
 }
 
@@ -328,9 +328,9 @@ int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, co
     STK_TRY(begin_event(c, layer, event));
     struct event_pass pass = {.class = &c->classes[c->layer_class[layer]]};
     STK_TRY(c->ops->touch(pass.class->policy, event, c->keys, c->n_keys));
-    uint32_t n_miss = decide_hits(c, &pass, event);
+    decide_hits(c, &pass, event);
     uint32_t n_hit = pass.n_done;
-    for (uint32_t j = 0; j < n_miss; j++) {
+    for (uint32_t j = 0; j < pass.n_miss; j++) {
         int rc = decide_miss(c, &pass, event, c->misses[j]);
         if (rc < 0) {
             undo_admissions(c, &pass);
@@ -340,8 +340,9 @@ int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, co
     for (uint32_t i = 0; pass.wave > 0 && i < pass.wave_begin; i++) set_bit(c->busy, c->list[i].key);
     c->counters.n_event++;
     c->counters.n_lookup += c->n_keys;
+    c->counters.n_pair += pass.n_pair;
     c->counters.n_hit += n_hit;
-    c->counters.n_miss += n_miss;
+    c->counters.n_miss += pass.n_miss;
     c->counters.n_wave += pass.wave + 1;
     *list = c->list;
     return (int)c->n_keys;

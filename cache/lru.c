@@ -23,6 +23,7 @@ struct stk_policy {
     uint32_t n_event;          /* of the running event: */
     uint32_t *event_keys;      /* [n_expert] most useful first */
     uint32_t *event_rank;      /* [n_key] position in event_keys; meaningful where that entry is the key */
+    uint32_t *used;            /* [n_expert] its residents, least useful first */
     uint64_t *scratch;         /* [2 * n_expert] for stk_cache_order */
 };
 
@@ -55,6 +56,7 @@ static void lru_close(stk_policy *p) {
     free(p->younger);
     free(p->event_keys);
     free(p->event_rank);
+    free(p->used);
     free(p->scratch);
     free(p);
 }
@@ -70,8 +72,9 @@ static int lru_open(stk_policy **out, const stk_policy_config *config) {
     p->younger = malloc(sizeof *p->younger * ((size_t)p->n_key + 1));
     p->event_keys = calloc(p->n_expert, sizeof *p->event_keys);
     p->event_rank = calloc(p->n_key, sizeof *p->event_rank);
+    p->used = calloc(p->n_expert, sizeof *p->used);
     p->scratch = calloc(p->n_expert, 2 * sizeof *p->scratch);
-    if (!p->older || !p->younger || !p->event_keys || !p->event_rank || !p->scratch) {
+    if (!p->older || !p->younger || !p->event_keys || !p->event_rank || !p->used || !p->scratch) {
         lru_close(p);
         return stk_fail(STK_ENOMEM, "policy lru: out of memory for %u experts", config->n_key);
     }
@@ -84,13 +87,17 @@ static int lru_touch(stk_policy *p, const stk_event *event, const uint32_t *keys
     const uint64_t *order;
     stk_cache_order(event->counts, n, p->scratch, &order);
     p->n_event = n;
-    for (uint32_t i = n; i-- > 0;) {
+    uint32_t n_used = 0;
+    for (uint32_t i = n; i-- > 0;) { /* whether one is resident cannot be foreseen, hence no branch on it */
         uint32_t key = keys[order[i]];
         p->event_keys[i] = key;
         p->event_rank[key] = i;
-        if (!is_resident(p, key)) continue;
-        unlink_key(p, key);
-        link_before(p, key, p->n_key);
+        p->used[n_used] = key;
+        n_used += is_resident(p, key);
+    }
+    for (uint32_t i = 0; i < n_used; i++) {
+        unlink_key(p, p->used[i]);
+        link_before(p, p->used[i], p->n_key);
     }
     return 0;
 }
