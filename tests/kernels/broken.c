@@ -1,0 +1,2 @@
+#include "check.h"
+int check_self_test(void) { return 0; }
