@@ -7,6 +7,7 @@
 #ifndef STK_CHECK_H
 #define STK_CHECK_H
 
+#include "cpu/ref.h"
 #include "cpu/tables.h"
 
 /* ---- Random numbers: the same seed, the same cases ---- */
@@ -75,7 +76,7 @@ extern const uint32_t check_n_op;
 /* ---- Test data (check_data.c) ---- */
 
 /* n activations in one of CHECK_N_STYLE styles. */
-enum { CHECK_N_STYLE = 9 };
+enum { CHECK_N_STYLE = 10 };
 const char *check_style_name(uint32_t style);
 void check_fill_activations(uint32_t style, float *x, uint32_t n);
 /* Rows as in a file, in one of CHECK_N_FLAVOUR flavours. */

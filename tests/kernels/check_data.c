@@ -6,16 +6,22 @@
 
 static const char *const style_names[CHECK_N_STYLE] = {
     "ordinary", "neighbours of +-127", "1e6",  "1e-40 to 1e-30", "around 2^-100",
-    "ties",     "one infinity or NaN", "zero", "huge to tiny"};
+    "ties",     "one infinity or NaN", "zero", "huge to tiny",   "next to ties"};
 
 const char *check_style_name(uint32_t style) { return style_names[style]; }
 
 static float sign_of(uint32_t bits) { return bits & 1u ? -1.0f : 1.0f; }
 
+/* A float within two of where amax / 127 times a number and a half lies: any other rounding of the scale shows. */
+static float next_to_tie(float amax) {
+    float tie = (float)((double)amax / 127.0 * ((double)check_below(126) + 0.5));
+    return sign_of(check_random()) * stk_bits_f32(stk_f32_bits(tie) + check_below(5) - 2);
+}
+
 /* A value for position i of a group whose random word is `group`. */
 static float activation(uint32_t style, uint32_t group, uint32_t i) {
     static const float threshold[4] = {0x1p-100f, 0x1.fffffep-101f, 0x1.000002p-100f, 0x1p-101f};
-    float u = check_uniform();
+    float u = check_uniform(), amax = 1.0f + (float)(group >> 8) * 0x1p-24f;
     switch (style) {
     case 0: return u;
     case 1: return group & 2u ? sign_of(i) : group & 4u ? sign_of(group) : sign_of(check_random());
@@ -25,6 +31,7 @@ static float activation(uint32_t style, uint32_t group, uint32_t i) {
     case 5: return i == group % STK_GROUP ? 127.0f : (float)(int32_t)check_below(253) * 0.5f - 63.0f;
     case 7: return sign_of(check_random()) * 0.0f;
     case 8: return u * exp2f((float)(group % 240u) - 120.0f);
+    case 9: return i == group % STK_GROUP ? amax : next_to_tie(amax);
     default: return u;
     }
 }
