@@ -139,7 +139,7 @@ static inline void tr_event(trace_input *t, uint32_t layer, uint32_t k, uint32_t
 /* Record number i of an endless run: its content depends on the seed and i in order, so that a second input repeats it. */
 static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
     static const uint32_t n_tops[] = {TR_TOP, TR_TOP, TR_TOP, 0, TR_K, 3, TR_EXPERT};
-    uint32_t what = i == 0 ? 0 : tr_below(t, 40);
+    uint32_t what = i == 0 ? 0 : tr_below(t, 41);
     if (what < 8)
         tr_step(t, i, tr_below(t, 3) ? 1 : 1 + tr_below(t, TR_BATCH));
     else if (what < 37)
@@ -149,6 +149,8 @@ static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
         t->record = (stk_trace_record){.kind = STK_TRACE_DROP, .drop_key = tr_below(t, TR_LAYER * TR_EXPERT)};
     else if (what == 38)
         t->record = (stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = tr_number(t)};
+    else if (what == 39)
+        t->record = (stk_trace_record){.kind = STK_TRACE_CLEAR};
     else {
         t->record = (stk_trace_record){.kind = STK_TRACE_COST};
         for (uint32_t j = 0; j < STK_TRACE_N_COST; j++) t->record.cost[j] = (double)tr_u64(t) * 0x1p-40;
@@ -189,6 +191,7 @@ static inline bool tr_same(const stk_trace_record *a, const stk_trace_record *b)
                tr_same_array(a->step.token, b->step.token, a->step.n_tok * 4u) &&
                tr_same_array(a->step.logits, b->step.logits, a->step.n_tok);
     case STK_TRACE_EVENT: return tr_same_event(&a->event, &b->event);
+    case STK_TRACE_CLEAR: return true;
     case STK_TRACE_DROP: return a->drop_key == b->drop_key;
     case STK_TRACE_ABORT: return a->abort_step == b->abort_step;
     case STK_TRACE_COST: return memcmp(a->cost, b->cost, sizeof a->cost) == 0;

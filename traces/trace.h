@@ -42,7 +42,15 @@ typedef struct stk_trace_header {
  */
 enum { STK_TRACE_N_COST = 64 };
 
-enum stk_trace_kind { STK_TRACE_STEP, STK_TRACE_EVENT, STK_TRACE_DROP, STK_TRACE_ABORT, STK_TRACE_COST, STK_TRACE_END };
+enum stk_trace_kind {
+    STK_TRACE_STEP,
+    STK_TRACE_EVENT,
+    STK_TRACE_DROP,
+    STK_TRACE_CLEAR,
+    STK_TRACE_ABORT,
+    STK_TRACE_COST,
+    STK_TRACE_END
+};
 
 typedef struct stk_trace_step {
     uint64_t step;

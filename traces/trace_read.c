@@ -263,6 +263,7 @@ static int get_record(stk_trace_reader *r, stk_trace_record *out) {
         out->kind = STK_TRACE_DROP;
         out->drop_key = get_u32(in, r->header.n_layer * r->header.n_expert - 1);
         break;
+    case TRACE_TAG_CLEAR: out->kind = STK_TRACE_CLEAR; break;
     case TRACE_TAG_ABORT:
         out->kind = STK_TRACE_ABORT;
         out->abort_step = get_varint(in);

@@ -234,6 +234,7 @@ static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
     case STK_TRACE_DROP:
         if (r->drop_key < w->n_layer * w->n_expert) return 0;
         return stk_fail(STK_EINVAL, "trace %s: expert %u dropped of %u", w->path, r->drop_key, w->n_layer * w->n_expert);
+    case STK_TRACE_CLEAR:
     case STK_TRACE_ABORT:
     case STK_TRACE_COST:
     case STK_TRACE_END: return 0;
@@ -259,6 +260,7 @@ static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_reco
         *p++ = TRACE_TAG_EVENT;
         return put_event(p, &r->event);
     case STK_TRACE_DROP: *p++ = TRACE_TAG_DROP; return put_varint(p, r->drop_key);
+    case STK_TRACE_CLEAR: *p++ = TRACE_TAG_CLEAR; return p;
     case STK_TRACE_ABORT: *p++ = TRACE_TAG_ABORT; return put_varint(p, r->abort_step);
     case STK_TRACE_COST: *p++ = TRACE_TAG_COST; return put_bytes(p, r->cost, sizeof r->cost);
     case STK_TRACE_END: *p++ = TRACE_TAG_END; return put_end(p, &r->end);
