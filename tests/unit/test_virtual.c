@@ -1,0 +1,159 @@
+/*
+ * virtual, step: times of the modelled queues against sums done by hand, on a trace that is written here: one layer of 8 experts,
+ * top-2, of 1 MB each, 4 slots.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "src/cost.h"
+#include "traces/trace.h"
+
+enum { E = 8, K = 2, MB = 1000000 };
+
+static char path[64];
+
+static stk_trace_writer *begin(void) {
+    static stk_trace_extent extents[E];
+    for (int i = 0; i < E; i++) extents[i] = (stk_trace_extent){0, (uint64_t)i * MB, MB};
+    static const stk_trace_class class = {MB, MB, 4, 0};
+    static const uint32_t zero[1] = {0};
+    stk_trace_header h = {.n_layer = 1,
+                          .n_expert = E,
+                          .k = K,
+                          .n_part = 1,
+                          .n_class = 1,
+                          .n_batch = 4,
+                          .ram_bytes = 4 * MB,
+                          .classes = &class,
+                          .layer_class = zero,
+                          .model_layer = zero,
+                          .extents = extents,
+                          .model = "hand",
+                          .policy = "lru",
+                          .params = "",
+                          .io = ""};
+    strcpy(path, "/tmp/stoker-virtual-XXXXXX");
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    stk_trace_writer *w;
+    cr_assert_eq(stk_trace_writer_open(&w, path, &h), 0, "%s", stk_error_detail());
+    return w;
+}
+
+/* One decoded token that uses experts a and b. */
+static void token(stk_trace_writer *w, uint64_t step, uint16_t a, uint16_t b) {
+    static const int32_t zero[1] = {0};
+    static const uint8_t logits[1] = {1};
+    const int32_t pos[1] = {(int32_t)step};
+    const uint16_t ids[K] = {a, b}, distinct[K] = {STK_MIN(a, b), STK_MAX(a, b)};
+    const float weights[K] = {0.5f, 0.5f};
+    const uint32_t counts[K] = {1, 1};
+    stk_trace_record r = {.kind = STK_TRACE_STEP, .step = {step, 1, zero, pos, zero, logits}};
+    cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+    r = (stk_trace_record){.kind = STK_TRACE_EVENT,
+                           .event = {.step = step,
+                                     .n_tok = 1,
+                                     .k = K,
+                                     .n_expert = E,
+                                     .n_distinct = K,
+                                     .seq = zero,
+                                     .pos = pos,
+                                     .token = zero,
+                                     .ids = ids,
+                                     .weights = weights,
+                                     .distinct = distinct,
+                                     .counts = counts}};
+    cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+}
+
+static void end(stk_trace_writer *w, const stk_cost *cost) {
+    stk_trace_record r = {.kind = STK_TRACE_COST};
+    stk_cost_export(cost, r.cost, STK_TRACE_N_COST);
+    cr_assert_eq(stk_trace_write(w, &r), 0);
+    r = (stk_trace_record){.kind = STK_TRACE_END};
+    cr_assert_eq(stk_trace_write(w, &r), 0);
+    cr_assert_eq(stk_trace_writer_close(&w), 0);
+}
+
+/* Computing an expert 200 us, arriving 50 us, a layer's dense part 300 us, a step's 100 us. */
+static stk_cost costs(void) {
+    stk_cost c;
+    stk_cost_default(&c);
+    for (int i = 0; i < STK_COST_POINTS; i++) {
+        c.expert_ns_per_byte[i] = 0.2;
+        c.dense_layer_ns[i] = 300000;
+        c.dense_step_ns[i] = 100000;
+    }
+    c.arrive_ns_per_byte = 0.05;
+    return c;
+}
+
+static stk_replay_result run(const char *io) {
+    stk_replay_options o;
+    stk_replay_options_default(&o);
+    o.io = io;
+    stk_replay_result r = {.struct_bytes = sizeof r};
+    cr_assert_eq(stk_replay(path, &o, &r), 0, "%s", stk_error_detail());
+    return r;
+}
+
+Test(virtual, hits_cost_computation_alone) {
+    stk_trace_writer *w = begin();
+    stk_cost c = costs();
+    token(w, 0, 0, 1);
+    for (uint64_t i = 1; i < 11; i++) token(w, i, 0, 1);
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,0us");
+    /* 11 steps of 400 us dense and 2 x 200 us; the first waits for 1 ms of reading, then brings an expert in (250 us each), the
+     * second of which arrives another ms later. */
+    double first = 300 + 1000 + 1000 + 250 + 100, rest = 10 * (300 + 2 * 200 + 100);
+    cr_assert_float_eq((double)r.virtual_ns, (first + rest) * 1000, 1000);
+    cr_assert_eq(r.stats.n_hit, 20);
+    cr_assert_eq(r.stats.n_miss, 2);
+    cr_assert_float_eq((double)r.stats.wait_ns, (1000 + 750) * 1e3, 1000);
+    unlink(path);
+}
+
+Test(virtual, a_read_is_hidden_behind_a_hit) {
+    stk_trace_writer *w = begin();
+    stk_cost c = costs();
+    token(w, 0, 0, 1);
+    token(w, 1, 0, 2);
+    end(w, &c);
+    stk_replay_result all = run("emu:1G,0us"), fast = run("emu:10G,0us");
+    double first = 300 + 2000 + 250 + 100, second = 300 + 1000 + 250 + 100;
+    cr_assert_float_eq((double)all.virtual_ns, (first + second) * 1000, 1000);
+    /* At 10 GB/s the read takes 100 us, less than the hit's 200 us. */
+    first = 300 + 100 + 2 * 250 + 100;
+    second = 300 + 200 + 250 + 100;
+    cr_assert_float_eq((double)fast.virtual_ns, (first + second) * 1000, 1000);
+    unlink(path);
+}
+
+Test(virtual, latency_is_felt_once_by_reads_that_are_in_flight_together) {
+    stk_trace_writer *w = begin();
+    stk_cost c = costs();
+    token(w, 0, 0, 1);
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,5ms");
+    cr_assert_float_eq((double)r.virtual_ns, (300 + 5000 + 2000 + 250 + 100) * 1e3, 1000);
+    unlink(path);
+}
+
+Test(virtual, without_a_drive_there_are_decisions_and_no_time) {
+    stk_trace_writer *w = begin();
+    stk_cost c = costs();
+    for (uint64_t i = 0; i < 8; i++) token(w, i, (uint16_t)i % E, (uint16_t)(i + 1) % E);
+    end(w, &c);
+    stk_replay_result r = run(NULL);
+    cr_assert_eq(r.virtual_ns, 0);
+    cr_assert_eq(r.stats.n_lookup, 16);
+    cr_assert_eq(r.stats.n_miss, 9);
+    cr_assert_eq(r.stats.bytes, 9 * MB);
+    cr_assert_eq(r.stats.n_evict, 5);
+    unlink(path);
+}
