@@ -4,7 +4,8 @@
  *
  * Who may call it: src/, from any thread. Pure functions over borrowed memory; nothing allocates, blocks or keeps state. The caller runs with the
  * MXCSR of stk_mxcsr_set. Sizes are in elements unless a name says bytes. Weights and quantized
- * activations start 64-byte aligned; other vectors have the alignment of their elements alone.
+ * activations start 64-byte aligned; other vectors have the alignment of their elements alone. Nothing beyond the stated sizes is read
+ * or written.
  */
 #ifndef STK_CPU_H
 #define STK_CPU_H
@@ -49,7 +50,7 @@ typedef struct stk_matmul {
 
 /*
  * Attention of n_q query vectors, all of one KV head, over one span of at most 1,024 positions; each sees the first n_pos[i] of them. The result of a
- * query does not depend on the others. The arithmetic is in ref.c.
+ * query does not depend on the others. The arithmetic is in ref.c. What lies in a tile beyond the visible positions has no influence. Tiles start 64-byte aligned.
  */
 typedef struct stk_attend {
     uint32_t n_q, head_dim;      /* head_dim is a multiple of 8, at most 512 */

@@ -80,7 +80,7 @@ static bool attend_case(const stk_cpu_ops *ops, uint32_t head_dim, uint32_t n_q,
     stk_attend a = {n_q, head_dim, q, n_pos, kinds & 1u, kinds >> 1, k, v, 1.0f / sqrtf((float)head_dim), want_state};
     for (uint32_t i = 0; i < n_q; i++) {
         n_pos[i] = i == n_q / 2 ? n_max : 1 + check_below(n_max);
-        float *row = guard_place(&s->q[i], head_dim * sizeof *row, 64, 0, FILL_NAN);
+        float *row = guard_place(&s->q[i], head_dim * sizeof *row, 4, 4 * check_below(8), FILL_NAN);
         for (uint32_t d = 0; d < head_dim; d++) row[d] = style == 1 ? 30.0f * check_uniform() : 2.0f * check_uniform();
         guard_protect(&s->q[i]);
         q[i] = row;
