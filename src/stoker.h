@@ -127,7 +127,8 @@ enum {
 };
 /*
  * Tokenizes `bytes` bytes of UTF-8 (invalid bytes are kept as bytes). Writes at most `cap` ids to `ids` and returns the number
- * that the text needs, which may be more than `cap`; `ids` may be NULL when cap is 0. Errors: STK_ENOMEM, STK_EUNSUPPORTED.
+ * that the text needs, which may be more than `cap`; `ids` may be NULL when cap is 0. Errors: STK_ENOMEM,
+ * STK_EUNSUPPORTED (no tokenizer for the model, or no token for a byte), STK_EINVAL.
  */
 STK_API int64_t stk_tokenize(const stk_model *model, const char *text, size_t bytes, uint32_t flags, int32_t *ids, size_t cap);
 
