@@ -23,20 +23,23 @@ static _Atomic uint64_t alloc_count; /* relaxed: a tally, orders nothing */
 #ifndef ALLOC_COUNTED
 #define ALLOC_COUNTED 1
 
+/* Seen by shared libraries too, which hidden ones would not be. */
+#define ALLOC_SEEN __attribute__((visibility("default")))
+
 /* glibc's own entry points. */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t n, size_t bytes);
 void *__libc_realloc(void *p, size_t bytes);
 
-void *malloc(size_t bytes) {
+ALLOC_SEEN void *malloc(size_t bytes) {
     atomic_fetch_add_explicit(&alloc_count, 1, memory_order_relaxed);
     return __libc_malloc(bytes);
 }
-void *calloc(size_t n, size_t bytes) {
+ALLOC_SEEN void *calloc(size_t n, size_t bytes) {
     atomic_fetch_add_explicit(&alloc_count, 1, memory_order_relaxed);
     return __libc_calloc(n, bytes);
 }
-void *realloc(void *p, size_t bytes) {
+ALLOC_SEEN void *realloc(void *p, size_t bytes) {
     atomic_fetch_add_explicit(&alloc_count, 1, memory_order_relaxed);
     return __libc_realloc(p, bytes);
 }

@@ -32,7 +32,8 @@ struct stk_trace_reader {
     trace_in in;           /* within it */
     const uint8_t *record; /* its latest record */
 
-    bool have_step; /* in this frame */
+    bool have_step;      /* in this frame */
+    uint64_t step_check; /* of the latest STEP, for its repetitions */
     stk_trace_step step;
     array seq, pos, token, logits;
     array ids, weights, top_ids, top_scores;
@@ -112,8 +113,10 @@ static int malformed(const stk_trace_reader *r, const char *what) {
 
 static bool fits_i32(uint64_t x) { return (int64_t)x >= INT32_MIN && (int64_t)x <= INT32_MAX; }
 
-static int get_step(stk_trace_reader *r) {
+/* *check is that of its bytes. */
+static int get_step(stk_trace_reader *r, uint64_t *check) {
     trace_in *in = &r->in;
+    const uint8_t *begin = in->p;
     stk_trace_step *s = &r->step;
     r->have_step = false;
     s->step = get_varint(in);
@@ -146,6 +149,7 @@ static int get_step(stk_trace_reader *r) {
     s->token = token;
     s->logits = logits;
     r->have_step = true;
+    *check = stk_trace_check(begin, (size_t)(in->p - begin));
     return 0;
 }
 
@@ -246,12 +250,15 @@ static void get_end(trace_in *in, stk_trace_end *e) {
 static int get_record(stk_trace_reader *r, stk_trace_record *out) {
     trace_in *in = &r->in;
     uint8_t tag;
+    uint64_t check;
     r->record = in->p;
     get_bytes(in, &tag, 1);
     switch (tag) {
-    case TRACE_TAG_STEP_AGAIN: STK_TRY(get_step(r)); return 0;
+    case TRACE_TAG_STEP_AGAIN:
+        STK_TRY(get_step(r, &check));
+        return check == r->step_check ? 0 : malformed(r, "repeats a step that was not the latest");
     case TRACE_TAG_STEP:
-        STK_TRY(get_step(r));
+        STK_TRY(get_step(r, &r->step_check));
         out->kind = STK_TRACE_STEP;
         out->step = r->step;
         break;

@@ -107,3 +107,33 @@ Test(trace_header, every_cut_and_damaged_byte_is_refused_or_harmless) {
             bytes[at] ^= (uint8_t)flip;
         }
 }
+
+/* Counts within the limits, and next to no bytes: refused before memory is taken for them. */
+Test(trace_header, counts_without_their_bytes_are_refused) {
+    static const uint32_t numbers[3][6] = {
+        {1, 1, 1, 0, TRACE_MAX_CLASS, 1}, {TRACE_MAX_LAYER, 1, 1, 0, 1, 1}, {1024, 128, 1, 8, 1, 1}};
+    for (uint32_t i = 0; i < 3; i++) {
+        stk_trace_header got;
+        uint8_t *p = bytes;
+        for (uint32_t j = 0; j < 6; j++) p = put_varint(p, numbers[i][j]);
+        memset(p, 0, 4000);
+        cr_assert_eq(stk_trace_header_get(bytes, 4000, &got), STK_EFORMAT);
+        cr_assert_not_null(strstr(stk_error_detail(), "too short for its counts"), "%s", stk_error_detail());
+    }
+}
+
+Test(trace_header, a_file_number_of_more_than_32_bits_is_refused) {
+    static const uint32_t numbers[6] = {1, 1, 1, 1, 1, 1};
+    for (uint32_t shift = 31; shift <= 33; shift++) {
+        stk_trace_header got;
+        uint8_t *p = bytes;
+        for (uint32_t j = 0; j < 6; j++) p = put_varint(p, numbers[j]);
+        memset(p, 0, 12); /* ram_bytes, seed, four texts, a class, layer_class, model_layer */
+        p = put_varint(p + 12, zigzag(((uint64_t)1 << shift) - 1));
+        p = put_varint(put_varint(p, 0), 0);
+        int rc = stk_trace_header_get(bytes, (size_t)(p - bytes), &got);
+        cr_assert_eq(rc, shift <= 32 ? 0 : STK_EFORMAT);
+        if (rc == 0) cr_assert_eq(got.extents[0].file, ((uint64_t)1 << shift) - 1);
+        if (rc == 0) stk_trace_header_free(&got);
+    }
+}

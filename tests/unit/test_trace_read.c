@@ -220,6 +220,12 @@ Test(trace_read, hostile_records_are_refused) {
     expect_refusal(raw, one_token_step(raw) - 1, "cut short");
     p = one_token_step(raw);
     memset(p, 0, 100);
+    memcpy(p, raw, (size_t)(p - raw));
+    *p = TRACE_TAG_STEP_AGAIN;
+    p[1] = 1;
+    expect_refusal(raw, p + 7, "not the latest");
+    expect_refusal(p, p + 7, "not the latest");
+    memset(p, 0, 100);
     expect_refusal(raw, event(p, 0, TR_LAYER, 3, 1, 0) + 50, "does not fit");
     expect_refusal(raw, event(p, 0, 0, TR_EXPERT + 1, 1, 0) + 50, "does not fit");
     expect_refusal(raw, event(p, 0, 0, 3, 0, 0) + 50, "does not fit");
