@@ -8,7 +8,7 @@ static void print_option(FILE *out, const cli_option *o) {
     size_t n = 0;
     if (o->letter) n += (size_t)snprintf(left + n, sizeof left - n, "-%c, ", o->letter);
     if (o->alias) n += (size_t)snprintf(left + n, sizeof left - n, "%s%s, ", strlen(o->alias) == 3 ? "-" : "--", o->alias);
-    n += (size_t)snprintf(left + n, sizeof left - n, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
+    snprintf(left + n, sizeof left - n, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
     fprintf(out, "  %-36s %s", left, o->help);
     if (o->initial) fprintf(out, " [%s]", o->initial);
     fputc('\n', out);

@@ -91,7 +91,10 @@ static void shim_run_body(const shim_test *test) {
     exit(0); /* with the sanitizer's last look */
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    FILE *tap = NULL; /* --tap=FILE, as in Criterion */
+    for (int i = 1; i < argc; i++)
+        if (strncmp(argv[i], "--tap=", 6) == 0) tap = fopen(argv[i] + 6, "we");
     unsigned n_run = 0, n_failed = 0, n_skipped = 0;
     for (const shim_test *test = shim_tests; test; test = test->next) {
         if (!test->name || test->options->disabled) continue;
@@ -105,8 +108,12 @@ int main(void) {
         n_run++;
         n_skipped += skipped;
         n_failed += !ok && !skipped;
+        if (tap)
+            fprintf(tap, "%s - %s::%s%s\n", ok || skipped ? "ok" : "not ok", test->suite, test->name,
+                    skipped ? "  # SKIP said on stderr" : "");
         if (!ok) fprintf(stderr, "%s: %s::%s\n", skipped ? "skipped" : "failed", test->suite, test->name);
     }
+    if (tap) fclose(tap);
     fprintf(stderr, "tested %u, failed %u, skipped %u\n", n_run, n_failed, n_skipped);
     return n_failed ? 1 : n_run == n_skipped ? SHIM_SKIPPED : 0;
 }
