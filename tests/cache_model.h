@@ -140,8 +140,7 @@ static uint32_t model_event(model *m, uint32_t layer, const stk_event *event, st
             done++;
         }
     for (uint32_t i = 0; i < n; i++) m->busy[list[i].key] = true;
-    m->counters.n_event++;
-    m->counters.n_wave += wave + 1;
+    m->counters.n_event++, m->counters.n_wave += wave + 1;
     return n;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "traces/trace.h"
@@ -219,15 +220,13 @@ static inline bool tr_same_header(const stk_trace_header *a, const stk_trace_hea
 
 /* ---- Files -------------------------------------------------------------------------------------------------------------- */
 
-/* A path of its own for each test, which runs in its own process. */
+/* A file in memory of the test's own: tests run in processes, and write thousands of files. */
 static inline const char *tr_path(void) {
-    static char path[64];
-    if (!*path) {
-        snprintf(path, sizeof path, "/tmp/stk_trace_XXXXXX");
-        int fd = mkstemp(path);
-        if (fd < 0) abort();
-        close(fd);
-    }
+    static char path[32];
+    if (*path) return path;
+    int fd = memfd_create("trace", MFD_CLOEXEC);
+    if (fd < 0) abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     return path;
 }
 

@@ -105,7 +105,6 @@ Test(trace_read, a_file_cut_anywhere_is_read_up_to_its_last_whole_frame) {
         cr_assert_eq(cut, at < bytes);
     }
     free(data);
-    unlink(tr_path());
 }
 
 Test(trace_read, every_flipped_bit_is_found_and_its_frame_named) {
@@ -131,7 +130,6 @@ Test(trace_read, every_flipped_bit_is_found_and_its_frame_named) {
         cr_assert_not_null(strstr(stk_error_detail(), where), "bit %zu: %s", bit, stk_error_detail());
     }
     free(data);
-    unlink(tr_path());
 }
 
 Test(trace_read, what_is_no_trace_is_refused) {
@@ -147,7 +145,6 @@ Test(trace_read, what_is_no_trace_is_refused) {
     tr_store(tr_path(), "GGUF and a few more bytes", 25);
     read_all(tr_path(), &rc, &cut);
     cr_assert_eq(rc, STK_EFORMAT);
-    unlink(tr_path());
 }
 
 Test(trace_read, bytes_after_the_end_are_reported) {
@@ -160,7 +157,6 @@ Test(trace_read, bytes_after_the_end_are_reported) {
     cr_assert_eq(read_all(tr_path(), &rc, &cut), 21);
     cr_assert_eq(rc, STK_EFORMAT);
     free(data);
-    unlink(tr_path());
 }
 
 /* ---- Hostile content in frames whose checksums are right ---------------------------------------------------------------- */
@@ -248,7 +244,6 @@ Test(trace_read, hostile_records_are_refused) {
     memset(raw + 1, 0, 20);
     expect_refusal(raw, raw + 10, "cut short");
     expect_refusal(raw, raw + 12, "after the end");
-    unlink(tr_path());
 }
 
 Test(trace_read, a_frame_must_be_as_long_as_its_head_says) {
@@ -261,7 +256,6 @@ Test(trace_read, a_frame_must_be_as_long_as_its_head_says) {
         cr_assert_eq(read_all(tr_path(), &rc, &cut), 0);
         cr_assert_eq(rc, STK_EFORMAT, "%u", claims[i]);
     }
-    unlink(tr_path());
 }
 
 /* ---- Pipes -------------------------------------------------------------------------------------------------------------- */
@@ -276,13 +270,14 @@ static void *copy_to(void *fifo) {
 
 Test(trace_read, a_pipe_is_read_like_a_file) {
     stk_trace_writer *w;
-    char fifo[80];
+    char dir[] = "/tmp/stk_fifo_XXXXXX", fifo[64];
     tr_header(&t, 2);
     cr_assert_eq(stk_trace_writer_open(&w, tr_path(), &t.header), 0);
     for (uint32_t i = 0; i < 500; i++) cr_assert_eq(stk_trace_write(w, tr_next(&t, i)), 0);
     cr_assert_eq(stk_trace_write(w, tr_end(&t)), 0);
     cr_assert_eq(stk_trace_writer_close(&w), 0);
-    snprintf(fifo, sizeof fifo, "%s.fifo", tr_path());
+    cr_assert_not_null(mkdtemp(dir));
+    snprintf(fifo, sizeof fifo, "%s/fifo", dir);
     cr_assert_eq(mkfifo(fifo, 0600), 0);
     pthread_t thread;
     int rc;
@@ -292,5 +287,5 @@ Test(trace_read, a_pipe_is_read_like_a_file) {
     cr_assert(rc == 0 && !cut);
     pthread_join(thread, NULL);
     unlink(fifo);
-    unlink(tr_path());
+    rmdir(dir);
 }

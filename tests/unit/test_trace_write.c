@@ -51,7 +51,6 @@ Test(trace_write, random_records_come_back) {
         cr_assert(done == total && total > 10000);
         stk_trace_reader_close(&r);
     }
-    unlink(tr_path());
 }
 
 /* The events of a long step spread over several frames; each frame stands by itself. */
@@ -81,7 +80,6 @@ Test(trace_write, a_step_goes_on_in_the_next_frame) {
     cr_assert_eq(stk_trace_read(r, &got), 0);
     cr_assert(stk_trace_reader_cut(r), "there is no END record");
     stk_trace_reader_close(&r);
-    unlink(tr_path());
 }
 
 Test(trace_write, what_a_reader_would_refuse_is_refused) {
@@ -124,7 +122,6 @@ Test(trace_write, what_a_reader_would_refuse_is_refused) {
     cr_assert_null(w);
     cr_assert_not_null(strstr(stk_error_detail(), tr_path()));
     cr_assert_eq(stk_trace_writer_close(&w), 0);
-    unlink(tr_path());
 }
 
 /* ---- Failing disks ------------------------------------------------------------------------------------------------------ */
@@ -173,7 +170,6 @@ Test(trace_write, a_file_size_limit_is_reported_and_raises_no_signal) {
     while (stk_trace_read(r, &got) == 1) n++;
     cr_assert(n > 10 && stk_trace_reader_cut(r), "what was written before is readable");
     stk_trace_reader_close(&r);
-    unlink(tr_path());
 }
 
 Test(trace_write, a_full_disk_is_reported) {
@@ -226,7 +222,6 @@ Test(trace_write, a_slow_run_is_on_disk_after_a_second) {
     stat(tr_path(), &after);
     cr_assert_gt(after.st_size, before.st_size);
     cr_assert_eq(stk_trace_writer_close(&w), 0);
-    unlink(tr_path());
 }
 
 Test(trace_write, a_steady_run_allocates_nothing) {
@@ -242,5 +237,4 @@ Test(trace_write, a_steady_run_allocates_nothing) {
     cr_assert_gt(before, 0);
     cr_assert_eq(after, before);
     cr_assert_eq(stk_trace_writer_close(&w), 0);
-    unlink(tr_path());
 }
