@@ -4,8 +4,11 @@
 The trained model is too small to show everything: random models have rows of several blocks, sizes 768, 1,792 and 2,048, every weight format, and
 1,500 positions. The portable kernels (`--cpu ref`) take part with a shorter prompt on the larger models, which loses nothing: that a shorter
 prompt's logits are a prefix of a longer one's is part of the claim.
+
+usage: gate_bits.py [BUILD_DIR [MODEL...]]
 """
 import re
+import sys
 
 from harness import EMBER, PROBE, SANITIZED, Failed, Run, Skipped, all_ram, check, draw_tokens, expect, finish, first_difference, least_ram, logits, made_model, probe
 
@@ -77,12 +80,13 @@ def forms(model, n_vocab):
 
 def main():
     scale = 4 if SANITIZED else 1
-    compare('ember', EMBER, 4096, 250 // scale, 250 // scale)
-    r352 = made_model('r352', 'r352')
-    compare('r352', r352, 333, 1500 // scale, 300 // scale)
-    forms(r352, 333)
-    compare('r768', made_model('r768', 'r768'), 500, 1500 // scale, 80 // scale)
-    compare('r2048', made_model('r2048', 'r2048'), 500, 1500 // scale, 40 // scale)
+    models = {'ember': (4096, 250, 250), 'r352': (333, 1500, 300), 'r768': (500, 1500, 80), 'r2048': (500, 1500, 40)}
+    for name in sys.argv[2:] or models:
+        n_vocab, n, n_ref = models[name]
+        path = EMBER if name == 'ember' else made_model(name, name)
+        compare(name, path, n_vocab, n // scale, min(n // scale, n_ref))
+        if name == 'r352':
+            forms(path, n_vocab)
     finish()
 
 

@@ -82,7 +82,7 @@ def main():
             check(f'replay {name}: {what}', plain, model, trace, **{**run, **keys})
         check(f'replay {name}: what if', what_if, model, trace)
         check(f'replay {name}: a trace changes no counter', same_without_trace, model, trace, ram=some, **run)
-        for n in (1, 7, 40):
+        for n in (90, 120, 200):  # the first reads are those of dense weights
             check(f'replay {name}: after EIO of read {n}', disturbed, 'eio', model, trace, tokens=30, ram=some, ctx=512, io=f'emu:2G,50us,reorder,eio={n}')
         for io in ('auto', 'pread', 'emu:500M,300us,reorder'):
             check(f'replay {name}: after cancelled steps, {io}', disturbed, 'cancel', model, trace, tokens=60, ram=some, ctx=512, io=io)
