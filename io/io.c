@@ -14,7 +14,7 @@
 #include "io/backend.h"
 
 enum {
-    DEFAULT_DEPTH = 128,
+    DEFAULT_DEPTH = 64,
     MAX_DEPTH = 4096,
     DEFAULT_PIECE_BYTES = 1 << 20,
     MAX_PIECE_BYTES = 1 << 30,

@@ -147,11 +147,13 @@ static int read_layer_count(const source *s, const char *name, uint32_t n_layer,
     return 0;
 }
 
-/* A finite number above 0; `absent` stands in for a missing key, and for 0 where `zero_is_absent`. */
+/* A finite number above 0; `absent` stands in for a missing key (0 makes it required), and for 0 where `zero_is_absent`. */
 static int read_number(const source *s, const char *name, float absent, bool zero_is_absent, float *out) {
     char key[KEY_BYTES];
     *out = absent;
-    STK_TRY(stk_gguf_f32(s->g, key_of(s, name, key), out));
+    int found = stk_gguf_f32(s->g, key_of(s, name, key), out);
+    if (found < 0) return found;
+    if (found == 0 && absent == 0.0f) return stk_fail(STK_EFORMAT, "%s: metadata key %s is missing", s->path, key);
     if (*out == 0.0f && zero_is_absent) *out = absent;
     if (!isfinite(*out) || *out <= 0.0f) {
         return stk_fail(STK_EFORMAT, "%s: metadata key %s is %g, expected a finite number above 0", s->path, key, (double)*out);

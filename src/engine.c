@@ -139,7 +139,10 @@ int stk_force_placement(stk_engine *e, uint32_t place) {
     return STK_OK; /* the CPU is the one place there is */
 }
 
-int stk_engine_drop_experts(stk_engine *e) { return stk_cache_clear(e->cache); }
+int stk_engine_drop_experts(stk_engine *e) {
+    STK_TRY(stk_cache_clear(e->cache));
+    return e->trace ? stk_trace_write(e->trace, &(stk_trace_record){.kind = STK_TRACE_CLEAR}) : STK_OK;
+}
 
 /* ---- Figures ---- */
 

@@ -143,15 +143,18 @@ int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *in
 
 /* ---- Text --------------------------------------------------------------------------------------------------------------- */
 
-static int need_tokenizer(const stk_model *m) { return m->tokenizer ? 0 : stk_fail(m->tokenizer_rc, "%s", m->tokenizer_error); }
+const stk_tokenizer *stk_model_tokenizer(const stk_model *model) {
+    if (!model->tokenizer) stk_fail(model->tokenizer_rc, "%s", model->tokenizer_error);
+    return model->tokenizer;
+}
 
 int64_t stk_tokenize(const stk_model *model, const char *text, size_t bytes, uint32_t flags, int32_t *ids, size_t cap) {
-    STK_TRY(need_tokenizer(model));
+    if (!stk_model_tokenizer(model)) return model->tokenizer_rc;
     return stk_tokenizer_encode(model->tokenizer, text, bytes, flags, ids, cap);
 }
 
 int64_t stk_token_bytes(const stk_model *model, int32_t id, int special, const char **bytes) {
-    STK_TRY(need_tokenizer(model));
+    if (!stk_model_tokenizer(model)) return model->tokenizer_rc;
     return stk_tokenizer_bytes(model->tokenizer, id, special != 0, bytes);
 }
 

@@ -63,6 +63,9 @@ struct stk_model {
     uint64_t token_bytes;
 };
 
+/* The tokenizer; NULL when this build has none for the model: then tokenizer_rc is the error, and its detail text is set. */
+const stk_tokenizer *stk_model_tokenizer(const stk_model *model);
+
 /* Finds every weight that the family names and the experts of every layer. Fills token_embd ... rope_freqs, tied, layers,
  * experts. Errors: STK_EFORMAT (missing tensor, wrong shape), STK_EUNSUPPORTED (type without kernel, a tensor that the family
  * does not know), STK_ENOMEM. */

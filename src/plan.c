@@ -1,18 +1,26 @@
 /* plan: routes and order. */
 #include "plan.h"
 
-#include <stdlib.h>
+/* Whether a is taken before b. */
+static bool before(const stk_plan_item *a, const stk_plan_item *b) {
+    if (a->wave != b->wave) return a->wave < b->wave;
+    if (a->tier != b->tier) return a->tier > b->tier;
+    if (a->n_tok != b->n_tok) return a->n_tok > b->n_tok;
+    return a->index < b->index;
+}
 
-static int by_order(const void *pa, const void *pb) {
-    const stk_plan_item *a = pa, *b = pb;
-    if (a->wave != b->wave) return a->wave < b->wave ? -1 : 1;
-    if (a->tier != b->tier) return a->tier > b->tier ? -1 : 1;
-    if (a->n_tok != b->n_tok) return a->n_tok > b->n_tok ? -1 : 1;
-    return a->index < b->index ? -1 : 1;
+/* By insertion: the cache lists its decisions almost in this order already, and qsort may allocate. */
+static void sort(stk_plan_item *items, uint32_t n) {
+    for (uint32_t i = 1; i < n; i++) {
+        stk_plan_item it = items[i];
+        uint32_t at = i;
+        for (; at > 0 && before(&it, &items[at - 1]); at--) items[at] = items[at - 1];
+        items[at] = it;
+    }
 }
 
 int stk_plan_make(const stk_cost *cost, const stk_plan_queues *queues, stk_plan_item *items, uint32_t n, double *done_ns) {
-    qsort(items, n, sizeof *items, by_order);
+    sort(items, n);
     double cpu = queues->free_at_ns[STK_QUEUE_CPU], nvme = queues->free_at_ns[STK_QUEUE_NVME];
     for (uint32_t i = 0; i < n; i++) {
         stk_plan_item *it = &items[i];

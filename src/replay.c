@@ -184,6 +184,7 @@ static int take_record(replay *r, const stk_trace_record *record) {
         int rc = stk_stepper_run(&r->stepper, &step);
         return rc == STK_ECANCELED ? STK_OK : rc;
     }
+    case STK_TRACE_CLEAR: stk_virtual_take(&r->virtual); return stk_cache_clear(r->cache);
     case STK_TRACE_COST: stk_virtual_take(&r->virtual); return STK_OK;
     case STK_TRACE_END:
         if (r->o.verify) STK_TRY(verify(r, &record->end));

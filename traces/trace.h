@@ -1,10 +1,10 @@
 /*
- * trace: what a run did, on disk: every event with its routing, and every input of a decision that a replay cannot work out again (drops after a
- * failed read or a cancelled step). The format is drawn in traces/README.md: versioned, zstd frames with checksums; a file that
- * was cut off is readable up to the cut.
+ * trace: what a run did, on disk: every event with its routing, and every input of a decision that a replay cannot work out again
+ * (drops after a failed read or a cancelled step). The format is drawn in traces/README.md: versioned, zstd frames with
+ * checksums; a file that was cut off is readable up to the cut.
  *
- * Who may call it: src/. Threads: one owner. Ownership: what a reader returns lives until its next call. Errors: STK_EIO, STK_ENOSPC, STK_EFORMAT
- * (file, offset, what), STK_ENOMEM, STK_EUNSUPPORTED (version).
+ * Who may call it: src/. Threads: one owner. Ownership: what a reader returns lives until its next call. Errors: STK_EIO,
+ * STK_ENOSPC, STK_EFORMAT (file, offset, what), STK_ENOMEM, STK_EUNSUPPORTED (version).
  */
 #ifndef STK_TRACE_H
 #define STK_TRACE_H
@@ -25,23 +25,32 @@ typedef struct stk_trace_extent {
 } stk_trace_extent;
 
 typedef struct stk_trace_header {
-    uint32_t n_layer;   /* MoE layers */
+    uint32_t n_layer; /* MoE layers */
     uint32_t n_expert, k, n_part;
     uint32_t n_class;
     uint32_t n_batch;
     uint64_t ram_bytes;
     uint64_t seed;
-    const stk_trace_class *classes;   /* [n_class] */
-    const uint32_t *layer_class;      /* [n_layer] */
-    const uint32_t *model_layer;      /* [n_layer] layer number in the model */
-    const stk_trace_extent *extents;  /* [n_layer, n_expert, n_part] */
+    const stk_trace_class *classes;           /* [n_class] */
+    const uint32_t *layer_class;              /* [n_layer] */
+    const uint32_t *model_layer;              /* [n_layer] layer number in the model */
+    const stk_trace_extent *extents;          /* [n_layer, n_expert, n_part] */
     const char *model, *policy, *params, *io; /* "" for none */
 } stk_trace_header;
 
-/* Measured costs of the run, for predicting times: written at the end, corrected while running (src/cost.h gives them meaning). */
+/* Measured costs of the run, for predicting times: written at the end, corrected while running (src/cost.h gives them meaning).
+ */
 enum { STK_TRACE_N_COST = 64 };
 
-enum stk_trace_kind { STK_TRACE_STEP, STK_TRACE_EVENT, STK_TRACE_DROP, STK_TRACE_ABORT, STK_TRACE_COST, STK_TRACE_END };
+enum stk_trace_kind {
+    STK_TRACE_STEP,
+    STK_TRACE_EVENT,
+    STK_TRACE_DROP,
+    STK_TRACE_CLEAR,
+    STK_TRACE_ABORT,
+    STK_TRACE_COST,
+    STK_TRACE_END
+};
 
 typedef struct stk_trace_step {
     uint64_t step;
@@ -59,7 +68,7 @@ typedef struct stk_trace_record {
     enum stk_trace_kind kind;
     union {
         stk_trace_step step;
-        stk_event event;     /* `layer` is the dense MoE layer number; seq, pos and token are those of its step */
+        stk_event event;     /* of the latest step; see below */
         uint32_t drop_key;   /* the expert with this key never arrived and was evicted here */
         uint64_t abort_step; /* this step returned an error: its positions were taken back */
         double cost[STK_TRACE_N_COST];
@@ -68,8 +77,19 @@ typedef struct stk_trace_record {
 } stk_trace_record;
 
 typedef struct stk_trace_writer stk_trace_writer;
-/* Creates `path` and writes through to it frame by frame, so that a killed run leaves what it had recorded. */
+/* Creates `path` and writes through to it frame by frame (64 KiB, or a second), so that a killed run leaves what it had recorded.
+ * Allocates nothing after open. Errors: STK_EINVAL (the header contradicts itself or exceeds the limits of traces/README.md),
+ * those above. */
 int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_trace_header *header) STK_CHECKED;
+/*
+ * An event belongs to the latest step: `step` and `n_tok` are that step's, from which the reader takes seq, pos and token;
+ * `layer` is the dense MoE layer number; `weights` may be NULL where the source has none. The reader works distinct and counts
+ * out of ids.
+ *
+ * STK_EINVAL: the record does not fit the header or its step, and nothing was written. STK_ESTATE: after the END record. A failed
+ * write (SIGPIPE and SIGXFSZ are held back) is returned by this and every later call, and by close; the file stays readable up to
+ * its last whole frame.
+ */
 int stk_trace_write(stk_trace_writer *w, const stk_trace_record *record) STK_CHECKED;
 /* Flushes and closes. Frees in any case; returns the first error. NULL is fine. */
 int stk_trace_writer_close(stk_trace_writer **w) STK_CHECKED;
@@ -78,11 +98,11 @@ typedef struct stk_trace_reader stk_trace_reader;
 int stk_trace_reader_open(stk_trace_reader **out, const char *path) STK_CHECKED;
 void stk_trace_reader_close(stk_trace_reader **r);
 const stk_trace_header *stk_trace_reader_header(const stk_trace_reader *r);
-/* 1: *record is the next one; 0: the end (see stk_trace_reader_cut); negative: malformed. */
+/* 1: *record is the next one; 0: the end (see stk_trace_reader_cut); negative: malformed, and every later call says the same. */
 int stk_trace_read(stk_trace_reader *r, stk_trace_record *record) STK_CHECKED;
 /* Whether the file ended without an END record: everything before the cut has been returned. */
 bool stk_trace_reader_cut(const stk_trace_reader *r);
-/* Bytes read so far and in all, for progress. */
+/* Bytes read so far and in all (0 for a pipe), for progress. */
 void stk_trace_reader_progress(const stk_trace_reader *r, uint64_t *done, uint64_t *total);
 
 #endif

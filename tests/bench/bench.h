@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* The CPU's name from /proc/cpuinfo, for the first column of the CSV. */
 static inline const char *bench_machine(void) {
@@ -20,6 +21,13 @@ static inline const char *bench_machine(void) {
     }
     if (f) fclose(f);
     return name;
+}
+
+/* Nanoseconds that this thread has computed for: not disturbed by others on a shared machine, except through its caches. */
+static inline uint64_t bench_cpu_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 static inline int bench_by_value(const void *a, const void *b) {

@@ -119,7 +119,7 @@ Test(arch, missing_keys) {
     const char *required[] = {"block_count",          "context_length",    "embedding_length",
                               "attention.head_count", "expert_used_count", "token_embd.weight"};
     for (size_t i = 0; i < STK_ARRAY_LEN(required); i++) assert_fails(tiny(required[i]), STK_EFORMAT, required[i]);
-    assert_fails(tiny("attention.layer_norm_rms_epsilon"), STK_EFORMAT, "layer_norm_rms_epsilon is 0");
+    assert_fails(tiny("attention.layer_norm_rms_epsilon"), STK_EFORMAT, "layer_norm_rms_epsilon is missing");
     assert_fails(tiny("expert_count"), STK_EUNSUPPORTED, "a dense qwen3moe model (no qwen3moe.expert_count)");
     gguf_build *b = tiny_model_build(&(tiny_model){.arch = "llama", .omit = "feed_forward_length"});
     cr_assert_eq(hparams_of(b).n_ff, 0);
