@@ -1,6 +1,6 @@
 /*
- * lanes: the vector of the file that includes this: 16 lanes of 32 bits with AVX-512, else 8 with AVX2. The kernels are written once
- * over these names and over LANES; each *_avx2.c, *_avxvnni.c and *_avx512.c compiles them with its own instructions.
+ * lanes: the vector of the file that includes this, which defines LANES before: 16 lanes of 32 bits with AVX-512, 8 with AVX2. The
+ * kernels are written once over these names; each simd_*.c compiles them with its own instructions.
  *
  * Private to those files. Memory may have any alignment.
  */
@@ -13,15 +13,17 @@
 
 #define INLINE static inline __attribute__((always_inline))
 /* A loop whose count is constant once its function is inlined; its counter may index a local array of vectors. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
-#ifdef __AVX512F__
-enum { LANES = 16 };
+#if LANES == 16
 typedef __m512 vf;
 typedef __m512i vi;
 #define V(op) _mm512_##op
 #else
-enum { LANES = 8 };
 typedef __m256 vf;
 typedef __m256i vi;
 #define V(op) _mm256_##op
@@ -31,6 +33,12 @@ typedef int32_t vs __attribute__((vector_size(sizeof(vi)), aligned(4), may_alias
 
 INLINE int32_t load_i32(const void *p) {
     int32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+INLINE float load_f32(const void *p) {
+    float x;
     memcpy(&x, p, sizeof x);
     return x;
 }
@@ -54,7 +62,7 @@ INLINE vi vi_shr(vi a, uint32_t n) { return (vi)((vu)a >> n); }
 INLINE vi vi_sar(vi a, uint32_t n) { return (vi)((vs)a >> (int)n); }
 
 /* The first n <= LANES elements; the others are neither read nor written, and read as zero. */
-#ifdef __AVX512F__
+#if LANES == 16
 INLINE vf vf_load_n(const float *p, uint32_t n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
 INLINE void vf_store_n(float *p, vf a, uint32_t n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), a); }
 #else
@@ -65,7 +73,7 @@ INLINE vf vf_load_n(const float *p, uint32_t n) { return _mm256_maskload_ps(p, f
 INLINE void vf_store_n(float *p, vf a, uint32_t n) { _mm256_maskstore_ps(p, first_lanes(n), a); }
 #endif
 
-#ifdef __AVX512F__
+#if LANES == 16
 INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void vi_store(void *p, vi a) { _mm512_storeu_si512(p, a); }
 INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
