@@ -1,6 +1,6 @@
 /*
- * lanes: the vector of the file that includes this, which defines LANES before: 16 lanes of 32 bits with AVX-512, 8 with AVX2. The
- * kernels are written once over these names; each simd_*.c compiles them with its own instructions.
+ * lanes: the vector of the file that includes this, which defines LANES before: 16 lanes of 32 bits with AVX-512, 8 with AVX2.
+ * The kernels are written once over these names; each simd_*.c compiles them with its own instructions.
  *
  * Private to those files. Memory may have any alignment.
  */
@@ -37,12 +37,6 @@ INLINE int32_t load_i32(const void *p) {
     return x;
 }
 
-INLINE float load_f32(const void *p) {
-    float x;
-    memcpy(&x, p, sizeof x);
-    return x;
-}
-
 INLINE vf vf_zero(void) { return V(setzero_ps)(); }
 INLINE vf vf_set1(float x) { return V(set1_ps)(x); }
 INLINE vf vf_load(const float *p) { return V(loadu_ps)(p); }
@@ -57,7 +51,6 @@ INLINE vf vf_from_i32(vi a) { return V(cvtepi32_ps)(a); }
 INLINE vi vi_set1(int32_t x) { return V(set1_epi32)(x); }
 INLINE vi vi_add(vi a, vi b) { return V(add_epi32)(a, b); }
 INLINE vi vi_shl(vi a, uint32_t n) { return (vi)((vu)a << n); }
-INLINE vi vi_shl_by(vi a, vi n) { return (vi)((vu)a << (vu)n); }
 INLINE vi vi_shr(vi a, uint32_t n) { return (vi)((vu)a >> n); }
 INLINE vi vi_sar(vi a, uint32_t n) { return (vi)((vs)a >> (int)n); }
 
@@ -77,7 +70,6 @@ INLINE void vf_store_n(float *p, vf a, uint32_t n) { _mm256_maskstore_ps(p, firs
 INLINE vi vi_load(const void *p) { return _mm512_loadu_si512(p); }
 INLINE void vi_store(void *p, vi a) { _mm512_storeu_si512(p, a); }
 INLINE vi vi_and(vi a, vi b) { return _mm512_and_si512(a, b); }
-INLINE vi vi_or(vi a, vi b) { return _mm512_or_si512(a, b); }
 INLINE vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 INLINE vf vf_bits(vi a) { return _mm512_castsi512_ps(a); }
 INLINE vi vi_bits(vf a) { return _mm512_castps_si512(a); }
@@ -88,13 +80,10 @@ INLINE vf vf_from_f16(const void *p) { return _mm512_cvtph_ps(_mm256_loadu_si256
 INLINE vi vi_load(const void *p) { return _mm256_loadu_si256(p); }
 INLINE void vi_store(void *p, vi a) { _mm256_storeu_si256(p, a); }
 INLINE vi vi_and(vi a, vi b) { return _mm256_and_si256(a, b); }
-INLINE vi vi_or(vi a, vi b) { return _mm256_or_si256(a, b); }
 INLINE vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 INLINE vf vf_bits(vi a) { return _mm256_castsi256_ps(a); }
 INLINE vi vi_bits(vf a) { return _mm256_castps_si256(a); }
-INLINE vi vi_select(vi mask, vi a, vi b) {
-    return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b));
-}
+INLINE vi vi_select(vi mask, vi a, vi b) { return _mm256_or_si256(_mm256_and_si256(mask, a), _mm256_andnot_si256(mask, b)); }
 INLINE vf vf_from_f16(const void *p) { return _mm256_cvtph_ps(_mm_loadu_si128(p)); }
 #endif
 
