@@ -53,8 +53,10 @@ static cpu_flags detect(void) {
 static uint32_t tables_of_cpu(const stk_cpu_ops *tables[8]) {
     cpu_flags f = detect();
     uint32_t n = 0;
-    (void)f;
     tables[n++] = &stk_cpu_ops_ref;
+    if (f.avx2) tables[n++] = &stk_cpu_ops_avx2;
+    if (f.avxvnni) tables[n++] = &stk_cpu_ops_avxvnni;
+    if (f.avx512) tables[n++] = &stk_cpu_ops_avx512;
     return n;
 }
 
