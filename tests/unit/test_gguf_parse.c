@@ -126,7 +126,7 @@ typedef struct patch {
     const char *detail;
 } patch;
 
-/* Puts a hostile number into a small file, and looks for the error's code, offset and field. */
+/* Puts a hostile number into a small file, and looks for the error's code, offset and field. Long because of its table. */
 Test(gguf_parse, hostile_numbers) {
     const uint64_t big = 1ull << 63, most = UINT64_MAX;
     const patch patches[] = {
