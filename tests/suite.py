@@ -85,7 +85,7 @@ def unit(name, directory):
         if end == 'Passed' and n == 0:
             record(name, f'ok {test}')
         elif end == 'Skipped' and n == 0:
-            record(name, f'skip {test}: said by the program')
+            record(name, f'skip {test}: as it says itself')
         elif end not in ('Passed', 'Skipped') and len(failed) == n_failed:
             record(name, f'FAIL {test}: {end}, outside of its tests')
     if len(failed) > before[1]:

@@ -322,6 +322,6 @@ int cli_inspect(const cli_settings *settings) {
     if (rc == CLI_OK) rc = collect(&in);
     if (rc == CLI_OK) rc = settings->json ? print_json(&in, settings->list_tensors) : print_text(&in, settings->list_tensors);
     free(in.classes);
-    int rc2 = cli_session_close(&in.session);
-    return rc ? rc : rc2;
+    rc = cli_session_close(&in.session, rc);
+    return rc;
 }

@@ -168,8 +168,8 @@ int cli_logits(const cli_settings *settings) {
     if (settings->json && !strcmp(settings->output, "-"))
         return cli_fail(CLI_USAGE, "logits", "-o - and --json both want stdout");
     int rc = open_and_compute(&r);
-    int rc2 = cli_session_close(&r.session);
+    rc = cli_session_close(&r.session, rc);
     free(r.ids);
     free(r.all_logits);
-    return rc ? rc : rc2;
+    return rc;
 }

@@ -107,9 +107,9 @@ int cli_perplexity(const cli_settings *settings) {
     if (!settings->file) return cli_fail(CLI_USAGE, "perplexity", "which text? (-f FILE)");
     int rc = cli_read_file(&text, settings->file);
     if (rc == CLI_OK) rc = measure_text(&m, &text);
-    int rc2 = cli_session_close(&m.session);
+    rc = cli_session_close(&m.session, rc);
     free(text.data);
     free(m.ids);
     free(m.all_logits);
-    return rc ? rc : rc2;
+    return rc;
 }

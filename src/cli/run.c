@@ -234,9 +234,9 @@ int cli_run(const cli_settings *settings) {
     if (rc == CLI_OK) rc = open_and_generate(&g, &prompt);
     stk_sampler_close(&g.sampler);
     stk_decoder_close(&g.decoder);
-    int rc2 = cli_session_close(&g.session);
+    rc = cli_session_close(&g.session, rc);
     free(prompt.data);
     free(g.text.data);
     free(g.ids);
-    return rc ? rc : rc2;
+    return rc;
 }

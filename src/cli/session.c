@@ -59,11 +59,11 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     return cli_signal_exit(); /* one that came before the engine could be told */
 }
 
-int cli_session_close(cli_session *session) {
+int cli_session_close(cli_session *session, int rc) {
     cli_signals_watch(NULL);
-    int rc = stk_engine_close(&session->engine);
+    int closed = stk_engine_close(&session->engine);
     stk_model_close(&session->model);
-    return rc < 0 ? cli_fail_stk(rc, "ending the trace") : CLI_OK;
+    return rc == CLI_OK && closed < 0 ? cli_fail_stk(closed, "ending the trace") : rc;
 }
 
 uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most) {

@@ -24,8 +24,9 @@ int cli_session_open_model(cli_session *session, const char *path);
  * reserved. */
 int cli_session_open_engine(cli_session *session, const cli_settings *settings, uint32_t n_ctx, uint32_t n_batch,
                             uint32_t n_logits);
-/* Closes both; CLI_FAILED, after a message, when the trace could not be ended. */
-int cli_session_close(cli_session *session);
+/* Closes both. Returns the verb's exit code `rc`; where that is CLI_OK but the trace could not be ended, CLI_FAILED after a
+ * message. */
+int cli_session_close(cli_session *session, int rc);
 
 /* Positions for `settings`: -c, or the lesser of the model's context and `most`. */
 uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most);

@@ -226,6 +226,25 @@ def full(args, pattern='writing to stdout: No space left on device'):
     expect(re.search(pattern, last), f'{last!r}')
 
 
+def file_limit(n_bytes):
+    """For preexec_fn: files end at n_bytes, as on a disk that fills up."""
+    def limit():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+    return limit
+
+
+def filling_disk():
+    """The trace's disk is full in the middle of the run: one message, and what was recorded can be read."""
+    trace, args = WORK / 'full.trace', (STOKER, *GENERATE, '-n', '150', '--ignore-eos', '-q', '--trace')
+    expect(subprocess.run([*args, trace], capture_output=True, check=False).returncode == 0, 'the run without a limit failed')
+    p = subprocess.run([*args, trace], capture_output=True, preexec_fn=file_limit(trace.stat().st_size * 2 // 3), check=False)
+    said = p.stderr.decode().strip()
+    expect(p.returncode == FAILED and len(said.split('\n')) == 1, f'{p.returncode}, {said!r}')
+    expect(re.match('stoker: .*full.trace.*File too large', said), f'{said!r}')
+    expect(not json.loads(stoker('replay', trace, '--json').expect_success().out)['complete'], 'the cut trace is said to be complete')
+
+
 def closed_stdout():
     p = subprocess.run(['sh', '-c', 'exec "$@" >&-', 'sh', STOKER, *GENERATE, '-n', '3'], stderr=subprocess.PIPE, check=False)
     last = p.stderr.decode().strip().split('\n')[-1]
@@ -241,6 +260,7 @@ def outputs():
     check('cli > /dev/full: logits -o -', full, ('logits', '-m', EMBER, '--tokens', '1,2', '-o', '-'), 'No space left on device')
     check('cli >&-', closed_stdout)
     check('cli --trace on a full disk', lambda: last_message(stoker(*GENERATE, '-n', '20', '--trace', '/dev/full'), FAILED, 'No space left on device'))
+    check('cli --trace on a disk that fills up', filling_disk)
     check('cli --trace in no directory', lambda: last_message(stoker(*GENERATE, '-n', '2', '--trace', WORK / 'no' / 'x'), FAILED, 'No such file'))
 
 
@@ -248,13 +268,9 @@ def logits_files():
     path = WORK / 'cli.logits'
     base = ('logits', '-m', EMBER, '--tokens', '7,8,9')
 
-    def small_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
     def nothing_half():
         path.write_bytes(b'before')
-        p = subprocess.run([STOKER, *base, '-o', path], stderr=subprocess.PIPE, preexec_fn=small_files, check=False)
+        p = subprocess.run([STOKER, *base, '-o', path], stderr=subprocess.PIPE, preexec_fn=file_limit(20_000), check=False)
         expect(p.returncode == FAILED and b'File too large' in p.stderr, f'{p.returncode}, {p.stderr[-200:]!r}')
         expect(path.read_bytes() == b'before', 'the old file was touched')
         expect(not list(WORK.glob('cli.logits.*')), 'a temporary file was left')
