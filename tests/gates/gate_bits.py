@@ -74,7 +74,7 @@ def forms(model, n_vocab):
     """One model stored in different ways: the same bits."""
     tokens = draw_tokens(80, n_vocab)
     want = logits(model, tokens)
-    for option in ('form=single', 'parts=3', 'version=2'):
+    for option in ('form=single', 'form=fused', 'parts=3', 'version=2'):
         check(f'bits r352: stored with {option}', lambda: same(made_model('r352-' + option.replace('=', '-'), 'r352', option), n_vocab, want, tokens))
 
 

@@ -10,6 +10,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "tests/tools/blocks.h"
 
 enum { MAX_TENSOR = 16384, MAX_LAYER = 64 };
+#define ALL UINT64_MAX
 
 typedef struct shape {
     const char *name, *arch;
@@ -65,6 +67,8 @@ typedef struct tensor {
     uint64_t dim[3];
     float std, mean;
     uint64_t bytes;
+    const char *holds[2];   /* of experts: one matrix or two fused ones, such as "ffn_gate", "ffn_up"; else NULL */
+    uint64_t layer, expert; /* of experts: of the first matrix */
 } tensor;
 
 static tensor tensors[MAX_TENSOR];
@@ -131,25 +135,35 @@ static const char *in_layer(uint64_t layer, const char *name) {
     return text;
 }
 
+/* Matrices `first` and, where they are fused, `second` of all experts of a layer, or of expert `only`. */
+static void add_expert(const shape *s, uint64_t layer, const char *name, const char *first, const char *second, uint64_t only) {
+    bool down = !strcmp(first, "ffn_down");
+    enum stk_type type = pick(s, down ? DOWN : !strcmp(first, "ffn_up") ? UP : GATE, layer);
+    uint64_t rows = down ? s->embd : s->ff;
+    tensor *t = add(in_layer(layer, name), type, down ? s->ff : s->embd, second ? 2 * rows : rows, only == ALL ? s->experts : 0);
+    t->holds[0] = first;
+    t->holds[1] = second;
+    t->layer = layer;
+    t->expert = only == ALL ? 0 : only;
+}
+
 static void add_experts(const shape *s, uint64_t l) {
-    enum stk_type gate = pick(s, GATE, l), up = pick(s, UP, l), down = pick(s, DOWN, l);
+    static const char *const parts[] = {"ffn_gate", "ffn_down", "ffn_up"};
+    char name[32];
     if (!strcmp(s->form, "single")) {
-        for (uint64_t e = 0; e < s->experts; e++) {
-            char name[32];
-            snprintf(name, sizeof name, "ffn_gate.%" PRIu64, e);
-            add(in_layer(l, name), gate, s->embd, s->ff, 0);
-            snprintf(name, sizeof name, "ffn_down.%" PRIu64, e);
-            add(in_layer(l, name), down, s->ff, s->embd, 0);
-            snprintf(name, sizeof name, "ffn_up.%" PRIu64, e);
-            add(in_layer(l, name), up, s->embd, s->ff, 0);
+        for (uint64_t i = 0; i < 3 * s->experts; i++) {
+            snprintf(name, sizeof name, "%s.%" PRIu64, parts[i % 3], i / 3);
+            add_expert(s, l, name, parts[i % 3], NULL, i / 3);
         }
     } else if (!strcmp(s->form, "fused")) {
-        add(in_layer(l, "ffn_gate_up_exps"), gate, s->embd, 2 * s->ff, s->experts);
-        add(in_layer(l, "ffn_down_exps"), down, s->ff, s->embd, s->experts);
+        if (pick(s, GATE, l) != pick(s, UP, l)) die("gate and up of different types cannot be fused", "");
+        add_expert(s, l, "ffn_gate_up_exps", "ffn_gate", "ffn_up", ALL);
+        add_expert(s, l, "ffn_down_exps", "ffn_down", NULL, ALL);
     } else if (!strcmp(s->form, "stacked")) {
-        add(in_layer(l, "ffn_gate_exps"), gate, s->embd, s->ff, s->experts);
-        add(in_layer(l, "ffn_down_exps"), down, s->ff, s->embd, s->experts);
-        add(in_layer(l, "ffn_up_exps"), up, s->embd, s->ff, s->experts);
+        for (int i = 0; i < 3; i++) {
+            snprintf(name, sizeof name, "%s_exps", parts[i]);
+            add_expert(s, l, name, parts[i], NULL, ALL);
+        }
     } else
         die("no such form", s->form);
 }
@@ -319,16 +333,15 @@ static void pad(void) {
     put(zero, (32 - n_written % 32) % 32);
 }
 
-/* Every tensor has its own seed from its name, so that its weights do not depend on how the model is cut into files. */
-static void put_weights(const shape *s, const tensor *t) {
+/* n weights of a tensor whose seed comes from `name`. */
+static void put_matrix(const shape *s, const tensor *t, const char *name, uint64_t n) {
     static uint8_t buffer[1 << 20];
     uint32_t block, block_bytes;
     blocks_size(t->type, &block, &block_bytes);
-    uint64_t seed = s->seed, n = t->dim[0] * t->dim[1] * t->dim[2];
-    for (const char *c = t->name; *c; c++) seed = (seed ^ (uint8_t)*c) * 0x100000001b3u;
+    uint64_t seed = s->seed, most = sizeof buffer / block_bytes * block;
+    for (const char *c = name; *c; c++) seed = (seed ^ (uint8_t)*c) * 0x100000001b3u;
     rng r;
     rng_seed(&r, seed);
-    uint64_t most = sizeof buffer / block_bytes * block;
     while (n) {
         uint64_t now = n < most ? n : most;
         blocks_fill(&r, t->type, t->std, now, buffer);
@@ -340,6 +353,19 @@ static void put_weights(const shape *s, const tensor *t) {
         }
         put(buffer, now / block * block_bytes);
         n -= now;
+    }
+}
+
+/* Every matrix has a seed of its own, so that weights depend neither on how experts are stored nor on how a model is cut into
+ * files. */
+static void put_weights(const shape *s, const tensor *t) {
+    if (!t->holds[0]) put_matrix(s, t, t->name, t->dim[0] * t->dim[1]);
+    for (uint64_t e = 0; t->holds[0] && e < t->dim[2]; e++) {
+        for (int i = 0; i < 2 && t->holds[i]; i++) {
+            char name[32];
+            snprintf(name, sizeof name, "%s.%" PRIu64, t->holds[i], t->expert + e);
+            put_matrix(s, t, in_layer(t->layer, name), t->dim[0] * t->dim[1] / (t->holds[1] ? 2 : 1));
+        }
     }
     pad();
 }
