@@ -30,7 +30,7 @@ typedef struct stk_cache_config {
     const stk_cache_class *classes;
     const uint32_t *layer_class; /* [n_layer] */
     const char *policy;
-    const stk_policy_ops *ops;     /* a policy that is not built in; NULL: by name */
+    const stk_policy_ops *ops; /* a policy that is not built in; NULL: by name */
     const char *params;
     uint64_t seed;
 } stk_cache_config;

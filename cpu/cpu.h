@@ -1,11 +1,11 @@
 /*
- * cpu: the kernels. One table of functions, chosen once by the CPU's flags; every table returns the same bits as `ref`, which is the
- * specification (ref.c), for every number of tokens in a call.
+ * cpu: the kernels. One table of functions, chosen once by the CPU's flags; every table returns the same bits as `ref`, which is
+ * the specification (ref.c), for every number of tokens in a call.
  *
- * Who may call it: src/, from any thread. Pure functions over borrowed memory; nothing allocates, blocks or keeps state. The caller runs with the
- * MXCSR of stk_mxcsr_set. Sizes are in elements unless a name says bytes. Weights and quantized
- * activations start 64-byte aligned; other vectors have the alignment of their elements alone. Nothing beyond the stated sizes is read
- * or written.
+ * Who may call it: src/, from any thread. Pure functions over borrowed memory; nothing allocates, blocks or keeps state. The
+ * caller runs with the MXCSR of stk_mxcsr_set. Sizes are in elements unless a name says bytes. Weights and quantized activations
+ * start 64-byte aligned; other vectors have the alignment of their elements alone. Nothing beyond the stated sizes is read or
+ * written.
  */
 #ifndef STK_CPU_H
 #define STK_CPU_H
@@ -13,8 +13,8 @@
 #include "experts/layout.h"
 
 /*
- * An activation row as the products read it. For float weights: f32 [n_in rounded up to even], padding zero. For quantized weights: groups of
- * 32, one block of memory (n_in is a multiple of 32):
+ * An activation row as the products read it. For float weights: f32 [n_in rounded up to even], padding zero. For quantized
+ * weights: groups of 32, one block of memory (n_in is a multiple of 32):
  *
  *     int8_t codes[n_in]       q, |q| <= 127
  *     float  scale[n_in/32]    d
@@ -39,28 +39,29 @@ static inline bool stk_type_is_quantized(enum stk_type t) { return t != STK_TYPE
 
 /* out[t][row] = W[row] . x[t] for the rows of stripes [stripe_begin, stripe_end), row < n_rows. */
 typedef struct stk_matmul {
-    const void *weights;      /* packed matrix (layout.h), type of the kernel */
+    const void *weights; /* packed matrix (layout.h), type of the kernel */
     uint32_t n_in, n_rows;
     uint32_t stripe_begin, stripe_end;
     uint32_t n_tok;
-    const void *const *x;     /* [n_tok] activation rows, f32 or quantized as the type asks */
-    float *const *out;        /* [n_tok] rows of at least n_rows f32 */
-    const void *next;         /* NULL, or memory that will be read next: the kernel may prefetch its head */
+    const void *const *x; /* [n_tok] activation rows, f32 or quantized as the type asks */
+    float *const *out;    /* [n_tok] rows of at least n_rows f32 */
+    const void *next;     /* NULL, or memory that will be read next: the kernel may prefetch its head */
 } stk_matmul;
 
 /*
- * Attention of n_q query vectors, all of one KV head, over one span of at most 1,024 positions; each sees the first n_pos[i] of them. The result of a
- * query does not depend on the others. The arithmetic is in ref.c. What lies in a tile beyond the visible positions has no influence. Tiles start 64-byte aligned.
+ * Attention of n_q query vectors, all of one KV head, over one span of at most 1,024 positions; each sees the first n_pos[i] of
+ * them. The result of a query does not depend on the others. The arithmetic is in ref.c. What lies in a tile beyond the visible
+ * positions has no influence. Tiles start 64-byte aligned.
  */
 typedef struct stk_attend {
-    uint32_t n_q, head_dim;      /* head_dim is a multiple of 8, at most 512 */
-    const float *const *q;       /* [n_q] -> [head_dim] */
-    const uint32_t *n_pos;       /* [n_q] visible positions of this span, 1..1024 */
-    bool k_f16, v_f16;           /* else f32 */
-    const void *const *k;        /* [pages] K tiles [head_dim][64]: the position is the lane */
-    const void *const *v;        /* [pages] V tiles [64][head_dim] */
+    uint32_t n_q, head_dim; /* head_dim is a multiple of 8, at most 512 */
+    const float *const *q;  /* [n_q] -> [head_dim] */
+    const uint32_t *n_pos;  /* [n_q] visible positions of this span, 1..1024 */
+    bool k_f16, v_f16;      /* else f32 */
+    const void *const *k;   /* [pages] K tiles [head_dim][64]: the position is the lane */
+    const void *const *v;   /* [pages] V tiles [64][head_dim] */
     float scale;
-    float *const *state;         /* out, [n_q] -> [2 + head_dim]: max, sum, unnormalised output */
+    float *const *state; /* out, [n_q] -> [2 + head_dim]: max, sum, unnormalised output */
 } stk_attend;
 
 typedef struct stk_cpu_ops {
@@ -88,7 +89,8 @@ typedef struct stk_cpu_ops {
     void (*add)(float *x, const float *y, uint32_t n);
     /* acc[i] = fma(w, y[i], acc[i]). */
     void (*axpy)(float *acc, float w, const float *y, uint32_t n);
-    /* In place on one head of `head_dim`; rotates the first n_rot; table [n_rot/2][cos, sin]. neox: pairs (i, i + n_rot/2), else (2i, 2i+1). */
+    /* In place on one head of `head_dim`; rotates the first n_rot; table [n_rot/2][cos, sin]. neox: pairs (i, i + n_rot/2), else
+     * (2i, 2i+1). */
     void (*rope)(float *x, uint32_t n_rot, const float *table, bool neox);
     /* p[i] = exp(x[i] - max x) / sum; the order of the sum is in ref.c. n <= 4,096. */
     void (*softmax)(const float *x, uint32_t n, float *p);

@@ -2,8 +2,8 @@
  * layout: how weights lie in memory: one layout for dense weights, RAM slots and VRAM slots, for every kernel width.
  *
  * A matrix of n_rows x n_in is cut into stripes of 16 rows (the last one filled up with zero rows). Inside a stripe the lane is
- * the row: four consecutive weights (int8 and 4-, 5-, 6-bit codes), two (16-bit floats) or one (32-bit floats) of each of the 16 rows stand
- * side by side in units of 64 bytes:
+ * the row: four consecutive weights (int8 and 4-, 5-, 6-bit codes), two (16-bit floats) or one (32-bit floats) of each of the 16
+ * rows stand side by side in units of 64 bytes:
  *
  *     unit u:  row 0: w[4u..4u+3] | row 1: w[4u..4u+3] | ... | row 15: w[4u..4u+3]
  *
@@ -18,7 +18,7 @@
 #include "experts/quant.h"
 
 enum {
-    STK_STRIPE = 16,        /* rows of a stripe */
+    STK_STRIPE = 16, /* rows of a stripe */
     STK_UNIT_BYTES = 64,
     STK_BLOCK = 256,        /* weights of a block of the addition tree (cpu/ref.c) */
     STK_GROUP = 32,         /* weights that share an activation scale */
@@ -32,8 +32,8 @@ uint64_t stk_matrix_bytes(enum stk_type type, uint64_t n_rows, uint64_t n_in);
 static inline uint64_t stk_n_stripe(uint64_t n_rows) { return (n_rows + STK_STRIPE - 1) / STK_STRIPE; }
 
 /*
- * Rows as in a file -> stripes. dst is 64-byte aligned. src and dst may overlap if src - dst >= stk_layout_lead() (the stripes are made in
- * ascending order through a copy of one stripe's rows in `scratch`, stk_layout_scratch_bytes() bytes).
+ * Rows as in a file -> stripes. dst is 64-byte aligned. src and dst may overlap if src - dst >= stk_layout_lead() (the stripes
+ * are made in ascending order through a copy of one stripe's rows in `scratch`, stk_layout_scratch_bytes() bytes).
  */
 void stk_layout_pack(enum stk_type type, uint64_t n_rows, uint64_t n_in, const void *src, void *dst, void *scratch);
 uint64_t stk_layout_scratch_bytes(enum stk_type type, uint64_t n_in);

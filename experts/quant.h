@@ -2,8 +2,8 @@
  * quant: the block formats of ggml tensors: sizes of every type, the exact block layouts of those that Stoker computes with, and
  * their dequantization in plain C.
  *
- * Who may call it: every folder (cpu/ and cuda/ included). Pure functions, no state. Source: ggml's block definitions; equality with the
- * `gguf` Python package is a test.
+ * Who may call it: every folder (cpu/ and cuda/ included). Pure functions, no state. Source: ggml's block definitions; equality
+ * with the `gguf` Python package is a test.
  */
 #ifndef STK_QUANT_H
 #define STK_QUANT_H
@@ -23,8 +23,8 @@ enum stk_type {
 };
 
 typedef struct stk_type_info {
-    const char *name;      /* "Q4_K" */
-    uint32_t block;        /* weights of a block; 0: no such type */
+    const char *name; /* "Q4_K" */
+    uint32_t block;   /* weights of a block; 0: no such type */
     uint32_t block_bytes;
     bool has_kernel;
 } stk_type_info;

@@ -156,31 +156,12 @@ int stk_engine_get_memory(const stk_engine *e, stk_memory_info *info) {
 }
 
 void stk_engine_count(const stk_engine *e, stk_stats *s) {
-    stk_cache_counters c;
-    stk_executor_stats x;
     stk_io_counters io;
-    stk_cache_get_counters(e->cache, &c);
-    stk_executor_get_stats(e->executor, &x);
     stk_io_get_counters(e->io, &io);
-    *s = (stk_stats){.struct_bytes = sizeof *s,
-                     .n_step = e->stepper.n_step,
-                     .n_token = e->stepper.n_token,
-                     .n_event = c.n_event,
-                     .n_lookup = c.n_lookup,
-                     .n_pair = c.n_pair,
-                     .n_hit = c.n_hit,
-                     .n_miss = c.n_miss,
-                     .n_evict = c.n_evict,
-                     .n_wave = c.n_wave,
-                     .bytes = x.bytes,
-                     .read_bytes = x.read_bytes,
-                     .step_ns = e->stepper.step_ns,
-                     .dense_ns = e->stepper.dense_ns,
-                     .expert_ns = x.expert_ns - e->forward->arrive_ns,
-                     .arrive_ns = e->forward->arrive_ns,
-                     .wait_ns = x.wait_ns,
-                     .io_ns = io.busy_ns,
-                     .trace_ns = e->stepper.trace_ns};
+    stk_stepper_count(&e->stepper, s);
+    s->arrive_ns = e->forward->arrive_ns;
+    s->expert_ns -= s->arrive_ns;
+    s->io_ns = io.busy_ns;
 }
 
 /* The fields after the head of a stk_stats are all counters. */

@@ -127,26 +127,9 @@ static void close_replay(replay *r) {
 }
 
 static void count(const replay *r, stk_stats *s) {
-    stk_cache_counters c;
-    stk_executor_stats x;
-    stk_cache_get_counters(r->cache, &c);
-    stk_executor_get_stats(r->executor, &x);
-    *s = (stk_stats){.struct_bytes = sizeof *s,
-                     .n_step = r->stepper.n_step,
-                     .n_token = r->stepper.n_token,
-                     .n_event = c.n_event,
-                     .n_lookup = c.n_lookup,
-                     .n_pair = c.n_pair,
-                     .n_hit = c.n_hit,
-                     .n_miss = c.n_miss,
-                     .n_evict = c.n_evict,
-                     .n_wave = c.n_wave,
-                     .bytes = x.bytes - r->virtual.dropped_bytes,
-                     .read_bytes = x.read_bytes - r->virtual.dropped_read_bytes,
-                     .step_ns = r->stepper.step_ns,
-                     .dense_ns = r->stepper.dense_ns,
-                     .expert_ns = x.expert_ns,
-                     .wait_ns = x.wait_ns};
+    stk_stepper_count(&r->stepper, s);
+    s->bytes -= r->virtual.dropped_bytes;
+    s->read_bytes -= r->virtual.dropped_read_bytes;
 }
 
 /* Compares with what the recorded run counted; names the first difference. */

@@ -79,3 +79,27 @@ int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) {
     int failed = record(s, &(stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = step->step});
     return failed < 0 ? failed : rc;
 }
+
+void stk_stepper_count(const stk_stepper *s, stk_stats *out) {
+    stk_cache_counters c;
+    stk_executor_stats x;
+    stk_cache_get_counters(s->cache, &c);
+    stk_executor_get_stats(s->executor, &x);
+    *out = (stk_stats){.struct_bytes = sizeof *out,
+                       .n_step = s->n_step,
+                       .n_token = s->n_token,
+                       .n_event = c.n_event,
+                       .n_lookup = c.n_lookup,
+                       .n_pair = c.n_pair,
+                       .n_hit = c.n_hit,
+                       .n_miss = c.n_miss,
+                       .n_evict = c.n_evict,
+                       .n_wave = c.n_wave,
+                       .bytes = x.bytes,
+                       .read_bytes = x.read_bytes,
+                       .step_ns = s->step_ns,
+                       .dense_ns = s->dense_ns,
+                       .expert_ns = x.expert_ns,
+                       .wait_ns = x.wait_ns,
+                       .trace_ns = s->trace_ns};
+}

@@ -41,4 +41,8 @@ typedef struct stk_stepper {
  */
 int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) STK_CHECKED;
 
+/* All counters since open, of the stepper, its cache and its executor; what only a stage knows is 0 (arrive_ns is within
+ * expert_ns). */
+void stk_stepper_count(const stk_stepper *s, stk_stats *out);
+
 #endif
