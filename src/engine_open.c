@@ -212,6 +212,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     }
     e->model = model;
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
+    STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
     stk_cost_default(&e->cost);
     e->ops = stk_cpu_ops_get(e->o.cpu);
     if (!e->ops) {

@@ -97,13 +97,26 @@ static void fill_rope(stk_forward *f) {
     }
 }
 
+int stk_forward_check(const stk_hparams *hp) {
+    enum { MAX_HEAD_DIM = 512, MAX_EXPERT = 4096 };
+    if (hp->n_head / hp->n_head_kv > STK_QUERY_TILE)
+        return stk_fail(STK_EUNSUPPORTED, "%u query heads share a KV head; at most %d can", hp->n_head / hp->n_head_kv,
+                        STK_QUERY_TILE);
+    if (hp->head_dim != hp->value_dim)
+        return stk_fail(STK_EUNSUPPORTED, "heads with keys of %u and values of %u elements; both must have the same",
+                        hp->head_dim, hp->value_dim);
+    if (hp->head_dim % 8 || hp->head_dim > MAX_HEAD_DIM)
+        return stk_fail(STK_EUNSUPPORTED, "heads of %u elements; multiples of 8 up to %d are possible", hp->head_dim,
+                        MAX_HEAD_DIM);
+    if (hp->n_expert > MAX_EXPERT)
+        return stk_fail(STK_EUNSUPPORTED, "%u experts a layer; at most %d are possible", hp->n_expert, MAX_EXPERT);
+    return STK_OK;
+}
+
 int stk_forward_open(stk_forward **out, const stk_forward_config *config, bool lock) {
     int rc;
     *out = NULL;
     const stk_hparams *hp = &config->model->hp;
-    if (hp->n_head / hp->n_head_kv > STK_QUERY_TILE)
-        return stk_fail(STK_EUNSUPPORTED, "%u query heads share a KV head; at most %d can", hp->n_head / hp->n_head_kv,
-                        STK_QUERY_TILE);
     stk_forward *f = calloc(1, sizeof *f);
     if (!f) return stk_fail(STK_ENOMEM, "out of memory");
     f->c = *config;

@@ -103,6 +103,8 @@ typedef struct stk_forward {
     stk_cost *cost;     /* learns what experts take; may be NULL */
 } stk_forward;
 
+/* Whether the kernels can compute a model of these sizes (limits in cpu/cpu.h): STK_EUNSUPPORTED names what they cannot. */
+int stk_forward_check(const stk_hparams *hp) STK_CHECKED;
 /* Bytes of all buffers for this model and these limits. */
 uint64_t stk_forward_bytes(const stk_forward_config *config, uint32_t n_worker);
 int stk_forward_open(stk_forward **out, const stk_forward_config *config, bool lock) STK_CHECKED;
