@@ -16,6 +16,7 @@
 
 enum {
     BUFFER_BYTES = 64 << 10,
+    PAGE_BYTES = 4096,
     BLOCK_BYTES = 256 << 10,
     MIN_VALUE_BYTES = 8 + 1 + 4 + 1,          /* key, type, value */
     MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* name, n_dim, one dim, type, offset */
@@ -322,7 +323,16 @@ static int open_regular(reader *r) {
                         S_ISDIR(st.st_mode) ? "a directory" : "not a regular file");
     }
     r->file_bytes = (uint64_t)st.st_size;
+    (void)posix_fadvise(r->fd, 0, 0, POSIX_FADV_RANDOM); /* nobody reads on from the header through the page cache */
     return 0;
+}
+
+/* The header was read through the page cache; it leaves none of itself there. */
+static void close_file(const reader *r) {
+    if (r->fd < 0) return;
+    uint64_t end = STK_MAX(r->pos, r->buffer_pos + r->buffer_bytes);
+    (void)posix_fadvise(r->fd, 0, (off_t)((end / PAGE_BYTES + 1) * PAGE_BYTES), POSIX_FADV_DONTNEED);
+    close(r->fd);
 }
 
 int stk_gguf_parse(stk_gguf *g, const char *path) {
@@ -342,7 +352,7 @@ int stk_gguf_parse(stk_gguf *g, const char *path) {
     g->n_file = 1;
     rc = parse(r);
 out:
-    if (r->fd >= 0) close(r->fd);
+    close_file(r);
     free(r);
     return rc;
 }

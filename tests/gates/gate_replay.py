@@ -2,8 +2,10 @@
 """A verifying replay repeats a live run: hits, misses, evictions, bytes and read_bytes are equal, also after an injected EIO and cancelled steps; a trace
 that was cut off is readable up to the cut."""
 import json
+import subprocess
+import time
 
-from harness import EMBER, WORK, check, expect, finish, least_ram, made_model, numbers, probe, stoker
+from harness import EMBER, PROBE, WORK, check, expect, finish, least_ram, made_model, numbers, probe, stoker
 
 FIELDS = ('n_event', 'n_lookup', 'n_pair', 'n_hit', 'n_miss', 'n_evict', 'n_wave', 'bytes', 'read_bytes')
 
@@ -60,6 +62,18 @@ def cut(trace, short):
         expect(r.rc == 1, f'byte {at} changed: not noticed')
 
 
+def killed(trace):
+    """What a run had recorded some seconds before SIGKILL is there."""
+    p = subprocess.Popen([PROBE, 'stats', EMBER, 'tokens=100', 'n=100000', 'ctx=100200', 'io=emu:500M,200us', f'ram={least_ram(EMBER)}', f'trace={trace}'],
+                         stdout=subprocess.DEVNULL)
+    time.sleep(4)
+    p.kill()
+    p.wait()
+    r = json.loads(stoker('replay', trace, '--json').expect_success().out)
+    expect(not r['complete'] and r['stats']['n_event'] > 0, f'complete: {r["complete"]}, {r["stats"]["n_event"]} events')
+    return f'{r["stats"]["n_event"]} events'
+
+
 def what_if(model, trace):
     """More slots miss less; the trace's own slots miss what the run missed."""
     own = json.loads(stoker('replay', trace, '--json').expect_success().out)
@@ -86,7 +100,8 @@ def main():
             check(f'replay {name}: after EIO of read {n}', disturbed, 'eio', model, trace, tokens=30, ram=some, ctx=512, io=f'emu:2G,50us,reorder,eio={n}')
         for io in ('auto', 'pread', 'emu:500M,300us,reorder'):
             check(f'replay {name}: after cancelled steps, {io}', disturbed, 'cancel', model, trace, tokens=60, ram=some, ctx=512, io=io)
-    probe('stats', EMBER, tokens=100, n=40, ctx=512, batch=48, ram=least_ram(EMBER), trace=trace)
+    check('replay: a run that was killed', killed, trace)
+    probe('stats', EMBER, tokens=100, n=600, ctx=1024, batch=48, ram=least_ram(EMBER), trace=trace)  # several frames
     check('replay: a trace that was cut off or changed', cut, trace, WORK / 'cut.trace')
     finish()
 
