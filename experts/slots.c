@@ -103,6 +103,13 @@ int stk_slots_divide(const stk_catalogue *cat, uint64_t bytes, uint32_t least, u
     return rc;
 }
 
+uint64_t stk_slots_all_bytes(const stk_catalogue *cat) {
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
+        bytes += stk_catalogue_class(cat, c)->slot_bytes * stk_catalogue_class(cat, c)->n_expert;
+    return bytes;
+}
+
 uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least) {
     uint64_t bytes = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) {

@@ -27,6 +27,8 @@ int stk_slots_share(const stk_slot_class *classes, uint32_t n_class, uint64_t by
                     uint32_t *n_slot) STK_CHECKED;
 /* The same for the classes of a catalogue. */
 int stk_slots_divide(const stk_catalogue *cat, uint64_t bytes, uint32_t least, uint32_t *n_slot) STK_CHECKED;
+/* The budget that holds every expert. */
+uint64_t stk_slots_all_bytes(const stk_catalogue *cat);
 /* The least budget: `least` slots of each class. */
 uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least);
 

@@ -51,14 +51,6 @@ static stk_forward_config forward_config(stk_engine *e) {
     return (stk_forward_config){e->model, e->ops, e->pool, e->kv, &e->dense, e->store, e->o.n_batch, e->o.n_ctx, e->o.n_logits};
 }
 
-/* Slots for every expert: what more memory could not improve. */
-static uint64_t all_experts_bytes(const stk_catalogue *cat) {
-    uint64_t bytes = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
-        bytes += stk_catalogue_class(cat, c)->slot_bytes * stk_catalogue_class(cat, c)->n_expert;
-    return bytes;
-}
-
 /*
  * Sets memory.* and o.ram_bytes before anything is taken. Errors: STK_EBUDGET where the least does not fit what is free, or --ram
  * is below the least, or what is to be locked is above what may be.
@@ -75,7 +67,7 @@ static int plan_memory(stk_engine *e) {
     m->buffer_bytes = stk_forward_bytes(&forward, stk_pool_n_worker(e->pool));
     m->ram_bytes_min = stk_slots_least_bytes(cat, e->model->hp.n_expert_used);
     uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes, free_bytes = stk_mem_available(),
-             all = all_experts_bytes(cat);
+             all = stk_slots_all_bytes(cat);
     if (e->o.ram_bytes == 0) {
         uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
         uint64_t room = free_bytes > fixed + margin ? free_bytes - fixed - margin : 0;
@@ -217,6 +209,11 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     e->ops = stk_cpu_ops_get(e->o.cpu);
     if (!e->ops) {
         rc = stk_fail(STK_EINVAL, "no kernels named '%s' on this CPU; ref always works", e->o.cpu ? e->o.cpu : "");
+        goto out;
+    }
+    if (e->o.trace && stk_model_owns_file(model, e->o.trace)) {
+        /* A swapped argument would cost hours of download. */
+        rc = stk_fail(STK_EINVAL, "trace %s: that is a file of the model; name another", e->o.trace);
         goto out;
     }
     STK_TRYGOTO(stk_pool_open(&e->pool, e->o.n_threads), rc, out);

@@ -4,6 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#include "experts/slots.h"
 
 /* Bytes of a metadata value as text: a template or a licence fits, a hostile string does not take over memory. */
 enum { META_TEXT_BYTES = 64 << 10 };
@@ -101,6 +104,8 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
         .token_bytes = model->token_bytes,
         .arch = model->family->arch,
         .name = model_name(model->gguf),
+        .ram_bytes_min = stk_slots_least_bytes(model->experts, hp->n_expert_used),
+        .ram_bytes_all = stk_slots_all_bytes(model->experts),
     };
     for (uint32_t l = 0; l < hp->n_layer; l++) full.n_moe_layer += model->layers[l].ffn == STK_FFN_MOE;
     for (uint32_t f = 0; f < full.n_file; f++) full.file_bytes += stk_gguf_file_bytes(model->gguf, f);
@@ -110,6 +115,15 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
         full.expert_bytes_max = STK_MAX(full.expert_bytes_max, bytes);
     }
     return give(info, info->struct_bytes, &full, sizeof full, "stk_model_info");
+}
+
+int stk_model_owns_file(const stk_model *model, const char *path) {
+    struct stat mine, other;
+    if (stat(path, &other) < 0) return 0;
+    for (uint32_t i = 0; i < stk_gguf_n_file(model->gguf); i++)
+        if (stat(stk_gguf_path(model->gguf, i), &mine) == 0 && mine.st_dev == other.st_dev && mine.st_ino == other.st_ino)
+            return 1;
+    return 0;
 }
 
 uint64_t stk_model_n_meta(const stk_model *model) { return stk_gguf_n_value(model->gguf); }

@@ -96,7 +96,9 @@ typedef struct stk_model_info {
     uint64_t expert_bytes_max; /* of the largest single expert */
     uint64_t token_bytes;      /* weight bytes read for one decoded token */
     const char *arch;
-    const char *name; /* "" when the file has none */
+    const char *name;       /* "" when the file has none */
+    uint64_t ram_bytes_min; /* the least budget of expert slots that it runs with */
+    uint64_t ram_bytes_all; /* the budget that holds every expert */
 } stk_model_info;
 /* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
 STK_API int stk_model_get_info(const stk_model *model, stk_model_info *info);
@@ -118,6 +120,9 @@ typedef struct stk_tensor_info {
 } stk_tensor_info;
 STK_API uint64_t stk_model_n_tensor(const stk_model *model);
 STK_API int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *info);
+
+/* Whether `path` names one of the model's own files, by whatever name: 1 or 0. Ask before writing to it. */
+STK_API int stk_model_owns_file(const stk_model *model, const char *path);
 
 /* ---- Text --------------------------------------------------------------------------------------------------------------- */
 

@@ -135,13 +135,6 @@ static int collect(inspection *in) {
 /* Bytes of K and V of one position in f16. */
 static uint64_t kv_bytes(const stk_model_info *i) { return UINT64_C(2) * 2 * i->n_layer * i->n_head_kv * i->head_dim; }
 
-/* Experts that one event needs at once: k of the layer's class. */
-static uint64_t least_bytes(const inspection *in) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < in->n_class; i++) sum += in->classes[i].bytes * in->session.info.n_expert_used;
-    return sum;
-}
-
 /* ---- For people ---------------------------------------------------------------------------------------------------------- */
 
 static int print_meta(const inspection *in) {
@@ -214,8 +207,9 @@ static int print_text(const inspection *in, bool tensors) {
         rc = cli_print("\nto run it\n  %s stay in memory; a context of %u takes %s of KV in f16\n",
                        cli_bytes_text(i->dense_bytes, a), n_ctx, cli_bytes_text(kv_bytes(i) * n_ctx, b));
     if (rc == CLI_OK && i->n_expert)
-        rc = cli_print("  --ram: %s hold every expert; the least is a little over %s\n  a token reads %s of weights\n",
-                       cli_bytes_text(i->expert_bytes, a), cli_bytes_text(least_bytes(in), b), cli_bytes_text(i->token_bytes, c));
+        rc = cli_print("  --ram: %lluK hold every expert, %lluK are the least\n  a token reads %s of weights\n",
+                       (unsigned long long)(i->ram_bytes_all + 1023) / 1024, (unsigned long long)(i->ram_bytes_min + 1023) / 1024,
+                       cli_bytes_text(i->token_bytes, c));
     return rc;
 }
 
