@@ -69,6 +69,18 @@ const stk_cpu_ops *stk_cpu_ops_get(const char *name) {
     return NULL;
 }
 
+const stk_cpu_ops *stk_cpu_ops_at_most(const char *name) {
+    static const char *const order[] = {"ref", "avx2", "avxvnni", "avx512"};
+    const stk_cpu_ops *best = NULL;
+    if (!name || !*name) return stk_cpu_ops_get(NULL);
+    for (size_t i = 0; i < STK_ARRAY_LEN(order); i++) {
+        const stk_cpu_ops *ops = stk_cpu_ops_get(order[i]);
+        if (ops) best = ops;
+        if (strcmp(order[i], name) == 0) return best;
+    }
+    return NULL;
+}
+
 uint32_t stk_cpu_ops_list(const char *names[8]) {
     const stk_cpu_ops *tables[8];
     uint32_t n = tables_of_cpu(tables);

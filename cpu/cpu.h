@@ -101,6 +101,8 @@ typedef struct stk_cpu_ops {
 
 /* The table for a name, or NULL when there is none or this CPU lacks it. NULL or "": the best of this CPU. */
 const stk_cpu_ops *stk_cpu_ops_get(const char *name);
+/* The best table of this CPU that is no better than the one of that name; NULL when no table has the name. */
+const stk_cpu_ops *stk_cpu_ops_at_most(const char *name);
 /* Names from plainest to best that this CPU runs; returns their number. */
 uint32_t stk_cpu_ops_list(const char *names[8]);
 

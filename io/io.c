@@ -345,7 +345,8 @@ static stk_io_done pop_done(stk_io *io) {
     if (e->status == STK_EIO && e->errnum)
         done.status = stk_fail(STK_EIO, "%s: reading at offset %llu: %s", file->path, offset, strerror(e->errnum));
     else if (e->status == STK_EIO)
-        stk_fail(STK_EIO, "%s: the file ends at offset %llu, but had %llu bytes when it was opened; was it changed meanwhile?",
+        stk_fail(STK_EIO,
+                 "%s: the file ends before offset %llu, but had %llu bytes when it was opened; was it changed meanwhile?",
                  file->path, offset, (unsigned long long)file->bytes);
     e->next = io->vacant;
     io->vacant = i;

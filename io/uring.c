@@ -28,6 +28,9 @@ static int refused(int errnum) {
     if (errnum == ENOMEM)
         return stk_fail(STK_EUNSUPPORTED,
                         "io_uring finds no memory for its ring; raise RLIMIT_MEMLOCK (ulimit -l), of which it takes some");
+    if (errnum == EMFILE || errnum == ENFILE)
+        return stk_fail(STK_EUNSUPPORTED, "no file descriptor is left for io_uring (%s); raise RLIMIT_NOFILE (ulimit -n)",
+                        strerrordesc_np(errnum));
     return stk_fail(STK_EUNSUPPORTED,
                     "io_uring is refused (%s) by an old kernel, kernel.io_uring_disabled, or a container's seccomp filter",
                     strerrordesc_np(errnum));

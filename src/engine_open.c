@@ -206,9 +206,9 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
     stk_cost_default(&e->cost);
-    e->ops = stk_cpu_ops_get(e->o.cpu);
+    e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
-        rc = stk_fail(STK_EINVAL, "no kernels named '%s' on this CPU; ref always works", e->o.cpu ? e->o.cpu : "");
+        rc = stk_fail(STK_EINVAL, "no kernels are named '%s'; there are ref, avx2, avxvnni and avx512", e->o.cpu ? e->o.cpu : "");
         goto out;
     }
     if (e->o.trace && stk_model_owns_file(model, e->o.trace)) {

@@ -63,6 +63,10 @@ static int choose_slots(replay *r) {
     int rc = STK_OK;
     r->ram_bytes = r->o.ram_bytes;
     if (r->o.n_slot) r->ram_bytes = (uint64_t)((double)all * (double)r->o.n_slot / ((double)h->n_layer * h->n_expert));
+    uint64_t least = 0;
+    for (uint32_t c = 0; c < h->n_class; c++) least += h->k * classes[c].slot_bytes;
+    /* Slots are of several sizes: as few as can be are the least bytes, whatever the mean size says. */
+    if (r->o.n_slot >= (uint64_t)h->k * h->n_class) r->ram_bytes = STK_MAX(r->ram_bytes, least);
     if (r->ram_bytes)
         rc = stk_slots_share(classes, h->n_class, STK_MIN(r->ram_bytes, all), h->k, r->n_slot);
     else

@@ -109,6 +109,7 @@ void cli_signals_open(void) {
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* so is one beyond RLIMIT_FSIZE */
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, which is reported */
 }
 

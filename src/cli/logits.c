@@ -151,6 +151,8 @@ static int prepare(logits_run *r, uint32_t *n_ctx) {
 static int open_and_compute(logits_run *r) {
     uint32_t n_ctx, n_batch = (uint32_t)r->settings->n_batch;
     int rc = cli_session_open_model(&r->session, r->settings->model);
+    if (rc == CLI_OK && stk_model_owns_file(r->session.model, r->settings->output))
+        rc = cli_fail(CLI_USAGE, "logits", "-o %s: that is a file of the model; name another", r->settings->output);
     if (rc == CLI_OK) rc = prepare(r, &n_ctx);
     if (rc == CLI_OK) rc = cli_session_open_engine(&r->session, r->settings, n_ctx, n_batch, n_batch);
     if (rc) return rc;

@@ -92,8 +92,9 @@ static int value_fail(const char *verb, const cli_option *o, const char *text) {
     if (o->kind == CLI_TEXT) return cli_fail(CLI_USAGE, verb, "--%s takes %s, not '%s'", o->name, o->value, text);
     if (o->kind == CLI_SIZE) return cli_fail(CLI_USAGE, verb, "--%s takes a size such as 512M or 8G, not '%s'", o->name, text);
     if (o->max >= INT32_MAX)
-        return cli_fail(CLI_USAGE, verb, "--%s takes %s from %g, not '%s'", o->name, nouns[o->kind], o->min, text);
-    return cli_fail(CLI_USAGE, verb, "--%s takes %s from %g to %g, not '%s'", o->name, nouns[o->kind], o->min, o->max, text);
+        return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.12g, not '%s'", o->name, nouns[o->kind], o->min, text);
+    return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.12g to %.12g, not '%s'", o->name, nouns[o->kind], o->min, o->max,
+                    text);
 }
 
 /* Whether `text` is one of the words of "a|b|c"; a value name without '|' is no choice and takes every text. */
@@ -196,15 +197,18 @@ static int unknown_fail(const cli_verb *verb, const getopt_tables *t, const char
     char name[MAX_NAME + 1];
     const char *start = arg + strspn(arg, "-");
     size_t len = strcspn(start, "="), n_prefix = 0;
+    const char *begins = NULL;
     if (len > MAX_NAME) return cli_fail(CLI_USAGE, verb->name, "unknown option '%.40s...' (stoker %s --help)", arg, verb->name);
     memcpy(name, start, len);
     name[len] = 0;
     for (size_t i = 0; i < t->n; i++) {
         if (!strcmp(t->names[i], name)) return cli_fail(CLI_USAGE, verb->name, "--%s takes no value", name);
-        n_prefix += !strncmp(t->names[i], name, len);
+        if (strncmp(t->names[i], name, len) != 0) continue;
+        begins = t->names[i];
+        n_prefix++;
     }
     if (n_prefix > 1) return cli_fail(CLI_USAGE, verb->name, "'%s' may mean several options (stoker %s --help)", arg, verb->name);
-    const char *near = len > 1 ? cli_nearest(name, t->names, t->n) : NULL;
+    const char *near = len < 2 ? NULL : begins ? begins : cli_nearest(name, t->names, t->n);
     if (near) return cli_fail(CLI_USAGE, verb->name, "unknown option '%s'; did you mean --%s?", arg, near);
     for (size_t i = 0; i < cli_n_option; i++) {
         const cli_option *o = &cli_options[i];
@@ -223,6 +227,14 @@ static int operand_set(cli_settings *settings, const cli_verb *verb, int n, char
     if (!n && most && verb->operand[0] != '[' && !settings->help)
         return cli_fail(CLI_USAGE, verb->name, "which %s? (stoker %s %s)", verb->operand, verb->name, verb->operand);
     return CLI_OK;
+}
+
+/* getopt also takes the beginning of a name, down to "-p" for --policy; what a later version may read differently is refused. */
+static bool is_whole_name(const cli_option *o, const char *spelled) {
+    spelled += strspn(spelled, "-");
+    size_t n = strcspn(spelled, "=");
+    return (strlen(o->name) == n && !strncmp(o->name, spelled, n)) ||
+           (o->alias && strlen(o->alias) == n && !strncmp(o->alias, spelled, n));
 }
 
 int cli_settings_parse(cli_settings *settings, const cli_verb *verb, int argc, char **argv) {
@@ -245,6 +257,8 @@ int cli_settings_parse(cli_settings *settings, const cli_verb *verb, int argc, c
             bool is_letter = optopt > 0 && optopt < LONG_BASE;
             return unknown_fail(verb, &t, is_letter ? letter : argv[optind - 1]);
         }
+        const char *spelled = argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
+        if (code >= LONG_BASE && !is_whole_name(&cli_options[code - LONG_BASE], spelled)) return unknown_fail(verb, &t, spelled);
         int rc = option_set(settings, verb->name, option_of(code, verb->bit), optarg);
         if (rc) return rc;
     }

@@ -213,9 +213,8 @@ static int open_and_generate(generation *g, cli_buffer *prompt) {
     if (rc) return rc;
     g->n_ctx = cli_session_context(&g->session, g->settings, 4096);
     rc = prompt_tokenize(g, prompt);
+    if (rc == CLI_OK) rc = sampler_open(g); /* before the weights are read: a model without a tokenizer ends here */
     if (rc == CLI_OK) rc = cli_session_open_engine(&g->session, g->settings, g->n_ctx, (uint32_t)g->settings->n_batch, 1);
-    if (rc) return rc;
-    rc = sampler_open(g);
     if (rc) return rc;
     cli_note("prompt  %zu tokens, seed %lld", g->n_prompt, (long long)g->settings->seed);
     rc = generate(g);

@@ -312,3 +312,33 @@ Test(engine, options_are_checked) {
     cr_assert_eq(stk_engine_close(&e), 0, "closing twice");
     stk_model_close(&model);
 }
+
+Test(engine, a_trace_is_never_written_over_the_model) {
+    char path[] = "/tmp/stoker-engine-XXXXXX", link[64];
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    FILE *from = fopen(MODEL, "rb"), *to = fdopen(fd, "wb");
+    static char bytes[1 << 20];
+    size_t n = fread(bytes, 1, sizeof bytes, from);
+    cr_assert(n > 0 && n < sizeof bytes && fwrite(bytes, 1, n, to) == n);
+    fclose(from);
+    fclose(to);
+    snprintf(link, sizeof link, "%s.link", path);
+    cr_assert_eq(symlink(path, link), 0);
+    stk_model *model;
+    stk_engine *e;
+    cr_assert_eq(stk_model_open(&model, path), 0);
+    cr_assert_eq(stk_model_owns_file(model, link), 1);
+    cr_assert_eq(stk_model_owns_file(model, MODEL), 0);
+    cr_assert_eq(stk_model_owns_file(model, "/nonexistent"), 0);
+    stk_engine_options o;
+    stk_engine_options_default(&o);
+    o.trace = link;
+    cr_assert_eq(stk_engine_open(&e, model, &o), STK_EINVAL);
+    cr_assert(strstr(stk_error_detail(), "a file of the model"));
+    stk_model_close(&model);
+    cr_assert_eq(stk_model_open(&model, path), 0, "the model is unharmed");
+    stk_model_close(&model);
+    unlink(link);
+    unlink(path);
+}

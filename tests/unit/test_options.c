@@ -169,6 +169,8 @@ MISTAKE(list_item, "stoker: logits: --tokens takes a list of numbers from 0, not
 MISTAKE(list_empty, "stoker: logits: --tokens takes a list of numbers from 0, not ''\n", "logits", "--tokens", "")
 MISTAKE(list_overflow, "stoker: logits: --tokens takes a list of numbers from 0, not '4294967296'\n", "logits", "--tokens",
         "4294967296")
+MISTAKE(abbreviated, "stoker: run: unknown option '--toke'; did you mean --tokens?\n", "run", "--toke", "1")
+MISTAKE(abbreviated_to_a_letter, "stoker: replay: no option '-p' here; it belongs to `stoker run`\n", "replay", "-p", "lru", "x")
 MISTAKE(operand_missing, "stoker: replay: which FILE? (stoker replay FILE)\n", "replay")
 MISTAKE(operand_extra, "stoker: run: unexpected argument 'x' (stoker run --help)\n", "run", "x")
 

@@ -229,5 +229,12 @@ Test(ref, table_is_complete_and_found) {
     cr_assert_eq(stk_cpu_ops_get(NULL), stk_cpu_ops_get(names[n - 1]));
     cr_assert_eq(stk_cpu_ops_get(""), stk_cpu_ops_get(names[n - 1]));
     cr_assert_null(stk_cpu_ops_get("sse9"));
+    /* As an upper bound every known name gives some table, none better than it. */
+    cr_assert_str_eq(stk_cpu_ops_at_most("ref")->name, "ref");
+    cr_assert_not_null(stk_cpu_ops_at_most("avxvnni"));
+    cr_assert_str_neq(stk_cpu_ops_at_most("avxvnni")->name, "avx512");
+    cr_assert_eq(stk_cpu_ops_at_most("avx512"), stk_cpu_ops_get(NULL));
+    cr_assert_eq(stk_cpu_ops_at_most(NULL), stk_cpu_ops_get(NULL));
+    cr_assert_null(stk_cpu_ops_at_most("sse9"));
     cr_assert_null(stk_cpu_matmul(ops, (enum stk_type)3));
 }
