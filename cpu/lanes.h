@@ -12,8 +12,11 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-/* A loop whose count is constant once its function is inlined; its counter may index a local array of vectors. */
-#ifdef __clang__
+/* A loop whose count is constant once its function is inlined; its counter may index a local array of vectors, which then are
+ * registers. Sanitizers would make such code huge, and slow to compile. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNROLL
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
