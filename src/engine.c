@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+static int null_fail(const char *call) { return stk_fail(STK_EINVAL, "%s: an argument is NULL", call); }
+
 /* ---- The step ---- */
 
 /* Copies entry i with its defaults filled in, and checks it against where its sequence stands. */
@@ -57,6 +59,7 @@ static int run_step(stk_engine *e, uint32_t n) {
 }
 
 int stk_step(stk_engine *e, const stk_batch *batch) {
+    if (!e || !batch) return null_fail("stk_step");
     e->n_tok = 0;
     STK_TRY(take_batch(e, batch));
     uint32_t mxcsr = stk_mxcsr_set();
@@ -68,11 +71,13 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     return rc;
 }
 
-void stk_cancel(stk_engine *e) { atomic_store_explicit(&e->cancel, 1, memory_order_relaxed); }
+void stk_cancel(stk_engine *e) {
+    if (e) atomic_store_explicit(&e->cancel, 1, memory_order_relaxed);
+}
 
 /* ---- Results ---- */
 
-static uint32_t logit_row(const stk_engine *e, uint32_t i) { return i < e->n_tok ? e->forward->logit_row[i] : UINT32_MAX; }
+static uint32_t logit_row(const stk_engine *e, uint32_t i) { return e && i < e->n_tok ? e->forward->logit_row[i] : UINT32_MAX; }
 
 const float *stk_get_logits(const stk_engine *e, uint32_t i) {
     uint32_t row = logit_row(e, i);
@@ -85,6 +90,7 @@ const float *stk_get_hidden(const stk_engine *e, uint32_t i) {
 }
 
 int64_t stk_get_routing(const stk_engine *e, uint32_t layer, const uint16_t **ids, const float **weights) {
+    if (!e || !ids || !weights) return null_fail("stk_get_routing");
     const stk_hparams *hp = &e->model->hp;
     if (layer >= hp->n_layer) return stk_fail(STK_EINVAL, "layer %u; the model has 0 to %u", layer, hp->n_layer - 1);
     size_t at = (size_t)layer * e->o.n_batch * hp->n_expert_used;
@@ -96,6 +102,7 @@ int64_t stk_get_routing(const stk_engine *e, uint32_t layer, const uint16_t **id
 /* ---- Sequences ---- */
 
 static int check_seq(const stk_engine *e, int32_t seq) {
+    if (!e) return null_fail("a call on a sequence");
     if (seq >= 0 && (uint32_t)seq < e->o.n_seq_max) return STK_OK;
     return stk_fail(STK_EINVAL, "sequence %d; this engine has 0 to %u", seq, e->o.n_seq_max - 1);
 }
@@ -115,6 +122,7 @@ int stk_seq_trim(stk_engine *e, int32_t seq, int32_t n_pos) {
 /* ---- Experiments ---- */
 
 int stk_force_route(stk_engine *e, int32_t layer, const uint16_t *ids, uint32_t k) {
+    if (!e) return null_fail("stk_force_route");
     const stk_hparams *hp = &e->model->hp;
     if (layer < -1 || (layer >= 0 && (uint32_t)layer >= hp->n_layer))
         return stk_fail(STK_EINVAL, "layer %d; the model has 0 to %u, -1 means all", layer, hp->n_layer - 1);
@@ -140,6 +148,7 @@ int stk_force_placement(stk_engine *e, uint32_t place) {
 }
 
 int stk_engine_drop_experts(stk_engine *e) {
+    if (!e) return null_fail("stk_engine_drop_experts");
     STK_TRY(stk_cache_clear(e->cache));
     return e->trace ? stk_trace_write(e->trace, &(stk_trace_record){.kind = STK_TRACE_CLEAR}) : STK_OK;
 }
@@ -147,6 +156,7 @@ int stk_engine_drop_experts(stk_engine *e) {
 /* ---- Figures ---- */
 
 int stk_engine_get_memory(const stk_engine *e, stk_memory_info *info) {
+    if (!e || !info) return null_fail("stk_engine_get_memory");
     if (info->struct_bytes < sizeof info->struct_bytes)
         return stk_fail(STK_EINVAL, "memory info of %u bytes", info->struct_bytes);
     uint32_t bytes = STK_MIN(info->struct_bytes, (uint32_t)sizeof *info);
@@ -168,6 +178,7 @@ void stk_engine_count(const stk_engine *e, stk_stats *s) {
 static const size_t first_counter = offsetof(stk_stats, n_step) / sizeof(uint64_t);
 
 int stk_engine_get_stats(const stk_engine *e, stk_stats *stats) {
+    if (!e || !stats) return null_fail("stk_engine_get_stats");
     if (stats->struct_bytes < sizeof stats->struct_bytes) return stk_fail(STK_EINVAL, "stats of %u bytes", stats->struct_bytes);
     stk_stats s;
     stk_engine_count(e, &s);
@@ -182,6 +193,7 @@ int stk_engine_get_stats(const stk_engine *e, stk_stats *stats) {
 }
 
 int stk_engine_reset_stats(stk_engine *e) {
+    if (!e) return null_fail("stk_engine_reset_stats");
     stk_engine_count(e, &e->baseline);
     return STK_OK;
 }

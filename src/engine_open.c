@@ -7,6 +7,7 @@
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
 
 void stk_engine_options_default(stk_engine_options *o) {
+    if (!o) return;
     memset(o, 0, sizeof *o);
     o->struct_bytes = sizeof *o;
 }
@@ -74,8 +75,8 @@ static int plan_memory(stk_engine *e) {
         e->o.ram_bytes = STK_MIN(STK_MAX(room, m->ram_bytes_min), all);
     }
     if (e->o.ram_bytes < m->ram_bytes_min)
-        return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %s (%llu bytes), %u experts of each size",
-                        stk_bytes_text(e->o.ram_bytes, a), stk_bytes_text(m->ram_bytes_min, b),
+        return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %lluK (%llu bytes), %u experts of each size",
+                        stk_bytes_text(e->o.ram_bytes, a), (unsigned long long)stk_div_up(m->ram_bytes_min, 1024),
                         (unsigned long long)m->ram_bytes_min, e->model->hp.n_expert_used);
     e->o.ram_bytes = STK_MIN(e->o.ram_bytes, all);
     if (fixed + e->o.ram_bytes > free_bytes)
@@ -194,6 +195,7 @@ static void describe_memory(stk_engine *e, const uint32_t *n_slot) {
 
 int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options) {
     int rc;
+    if (!out || !model) return stk_fail(STK_EINVAL, "stk_engine_open: an argument is NULL");
     *out = NULL;
     uint32_t mxcsr = stk_mxcsr_set();
     uint32_t *n_slot = calloc(stk_catalogue_n_class(model->experts) + 1, sizeof *n_slot);
@@ -236,7 +238,7 @@ out:
 }
 
 int stk_engine_close(stk_engine **engine) {
-    stk_engine *e = *engine;
+    stk_engine *e = engine ? *engine : NULL;
     if (!e) return STK_OK;
     int rc = stk_engine_trace_close(e);
     stk_executor_close(&e->executor);

@@ -79,9 +79,13 @@ static int give(void *info, uint32_t struct_bytes, const void *full, size_t full
     return 0;
 }
 
-static const char *model_name(const stk_gguf *g) {
-    stk_gguf_string name;
-    return stk_gguf_str(g, "general.name", &name) == 1 ? name.text : "";
+/* As text for people: control characters are escaped, since it goes to terminals. */
+static const char *model_name(const stk_model *model) {
+    const stk_gguf_value *name = stk_gguf_find(model->gguf, "general.name");
+    if (!name || name->type != STK_GGUF_STRING) return "";
+    for (uint64_t i = 0; i < stk_gguf_n_value(model->gguf); i++)
+        if (stk_gguf_value_at(model->gguf, i) == name) return model->meta_text[i];
+    return "";
 }
 
 int stk_model_get_info(const stk_model *model, stk_model_info *info) {
@@ -103,7 +107,7 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
         .dense_bytes = model->dense_bytes,
         .token_bytes = model->token_bytes,
         .arch = model->family->arch,
-        .name = model_name(model->gguf),
+        .name = model_name(model),
         .ram_bytes_min = stk_slots_least_bytes(model->experts, hp->n_expert_used),
         .ram_bytes_all = stk_slots_all_bytes(model->experts),
     };
@@ -119,14 +123,14 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
 
 int stk_model_owns_file(const stk_model *model, const char *path) {
     struct stat mine, other;
-    if (stat(path, &other) < 0) return 0;
+    if (!model || !path || stat(path, &other) < 0) return 0;
     for (uint32_t i = 0; i < stk_gguf_n_file(model->gguf); i++)
         if (stat(stk_gguf_path(model->gguf, i), &mine) == 0 && mine.st_dev == other.st_dev && mine.st_ino == other.st_ino)
             return 1;
     return 0;
 }
 
-uint64_t stk_model_n_meta(const stk_model *model) { return stk_gguf_n_value(model->gguf); }
+uint64_t stk_model_n_meta(const stk_model *model) { return model ? stk_gguf_n_value(model->gguf) : 0; }
 
 int stk_model_get_meta(const stk_model *model, uint64_t i, const char **key, const char **type, const char **text) {
     if (i >= stk_model_n_meta(model)) return stk_fail(STK_EINVAL, "there is no metadata key %llu", (unsigned long long)i);
@@ -137,7 +141,7 @@ int stk_model_get_meta(const stk_model *model, uint64_t i, const char **key, con
     return 0;
 }
 
-uint64_t stk_model_n_tensor(const stk_model *model) { return stk_gguf_n_tensor(model->gguf); }
+uint64_t stk_model_n_tensor(const stk_model *model) { return model ? stk_gguf_n_tensor(model->gguf) : 0; }
 
 int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *info) {
     if (i >= stk_model_n_tensor(model)) return stk_fail(STK_EINVAL, "there is no tensor %llu", (unsigned long long)i);
@@ -163,15 +167,17 @@ const stk_tokenizer *stk_model_tokenizer(const stk_model *model) {
 }
 
 int64_t stk_tokenize(const stk_model *model, const char *text, size_t bytes, uint32_t flags, int32_t *ids, size_t cap) {
+    if (!model || (!text && bytes) || (!ids && cap)) return stk_fail(STK_EINVAL, "stk_tokenize: an argument is NULL");
     if (!stk_model_tokenizer(model)) return model->tokenizer_rc;
     return stk_tokenizer_encode(model->tokenizer, text, bytes, flags, ids, cap);
 }
 
 int64_t stk_token_bytes(const stk_model *model, int32_t id, int special, const char **bytes) {
+    if (!model || !bytes) return stk_fail(STK_EINVAL, "stk_token_bytes: an argument is NULL");
     if (!stk_model_tokenizer(model)) return model->tokenizer_rc;
     return stk_tokenizer_bytes(model->tokenizer, id, special != 0, bytes);
 }
 
 int stk_token_is_end(const stk_model *model, int32_t id) {
-    return model->tokenizer && stk_tokenizer_is_end(model->tokenizer, id);
+    return model && model->tokenizer && stk_tokenizer_is_end(model->tokenizer, id);
 }

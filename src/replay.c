@@ -204,6 +204,7 @@ static void fill_result(const replay *r, stk_replay_result *result) {
 }
 
 int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result) {
+    if (!trace || !result) return stk_fail(STK_EINVAL, "stk_replay: an argument is NULL");
     replay r = {0};
     stk_replay_options_default(&r.o);
     if (options) {

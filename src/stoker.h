@@ -326,10 +326,10 @@ typedef struct stk_replay_options {
 typedef struct stk_replay_result {
     uint32_t struct_bytes;
     uint32_t complete; /* 0 when the trace is cut off: the figures are those up to the cut */
-    stk_stats stats;   /* times are those of the virtual clock, 0 without io */
     uint64_t n_slot;
     uint64_t ram_bytes;
     uint64_t virtual_ns;
+    stk_stats stats; /* times are those of the virtual clock, 0 without io; last, since it grows */
 } stk_replay_result;
 STK_API void stk_replay_options_default(stk_replay_options *options);
 /* Replays a recorded trace through the same cache and scheduler. Errors: STK_EFORMAT, STK_EIO, STK_EBUDGET; STK_ESTATE when a

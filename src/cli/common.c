@@ -189,6 +189,7 @@ int cli_buffer_add(cli_buffer *buffer, const void *data, size_t bytes) {
 
 int cli_read_file(cli_buffer *buffer, const char *path) {
     char block[65536];
+    if (path && !strcmp(path, "-")) path = NULL;
     const char *name = path ? path : "stdin";
     int rc = CLI_OK, fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     if (fd < 0) return cli_fail(CLI_FAILED, "reading the text", "%s: %s", name, strerror(errno));

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int cli_session_open_model(cli_session *session, const char *path) {
     memset(session, 0, sizeof *session);
@@ -27,8 +28,17 @@ static void print_budget(const cli_session *session, const cli_settings *setting
              m->cpu, m->io, settings->policy, cli_bytes_text(m->huge_bytes, a));
 }
 
+static bool same_file(const char *a, const char *b) {
+    struct stat sa, sb;
+    if (!a || !b) return false;
+    if (!strcmp(a, b)) return true;
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
 int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_t n_ctx, uint32_t n_batch, uint32_t n_logits) {
     double start = cli_now();
+    if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
+        return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
     o.struct_bytes = sizeof o;
     stk_engine_options_default(&o);

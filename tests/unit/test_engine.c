@@ -342,3 +342,31 @@ Test(engine, a_trace_is_never_written_over_the_model) {
     unlink(link);
     unlink(path);
 }
+
+Test(engine, missing_arguments_are_refused) {
+    setup s = open_with((stk_engine_options){0});
+    stk_engine *e = NULL;
+    stk_replay_result result = {.struct_bytes = sizeof result};
+    const uint16_t *ids;
+    cr_assert_eq(stk_engine_open(&e, NULL, NULL), STK_EINVAL);
+    cr_assert_eq(stk_engine_open(NULL, s.model, NULL), STK_EINVAL);
+    cr_assert_eq(stk_engine_close(NULL), 0);
+    stk_cancel(NULL);
+    cr_assert_eq(stk_step(NULL, NULL), STK_EINVAL);
+    cr_assert_eq(stk_step(s.engine, NULL), STK_EINVAL);
+    cr_assert_null(stk_get_logits(NULL, 0));
+    cr_assert_null(stk_get_hidden(NULL, 0));
+    cr_assert_eq(stk_get_routing(s.engine, 0, &ids, NULL), STK_EINVAL);
+    cr_assert_eq(stk_seq_length(NULL, 0), STK_EINVAL);
+    cr_assert_eq(stk_seq_trim(NULL, 0, 0), STK_EINVAL);
+    cr_assert_eq(stk_engine_get_stats(s.engine, NULL), STK_EINVAL);
+    cr_assert_eq(stk_engine_get_memory(s.engine, NULL), STK_EINVAL);
+    cr_assert_eq(stk_replay(NULL, NULL, &result), STK_EINVAL);
+    cr_assert_eq(stk_replay(MODEL, NULL, NULL), STK_EINVAL);
+    cr_assert_eq(stk_tokenize(NULL, "a", 1, 0, NULL, 0), STK_EINVAL);
+    cr_assert_eq(stk_token_bytes(NULL, 0, 0, NULL), STK_EINVAL);
+    cr_assert_eq(stk_token_is_end(NULL, 0), 0);
+    cr_assert_eq(stk_model_n_meta(NULL), 0);
+    cr_assert_eq(stk_model_n_tensor(NULL), 0);
+    close_all(&s);
+}

@@ -351,7 +351,7 @@ TEST_EVERY_WAY(a_file_that_shrinks_is_an_error) {
         stk_io *io = open_one(spec, path, 8, PIECE);
         cr_assert_eq(truncate(path, (off_t)sizes[i]), 0);
         cr_assert_eq(read_with_faults(io, (stk_io_faults){0}, STK_EIO, buffers), 5);
-        cr_assert(strstr(stk_error_detail(), path) && strstr(stk_error_detail(), "the file ends at offset"), "%s",
+        cr_assert(strstr(stk_error_detail(), path) && strstr(stk_error_detail(), "the file ends before offset"), "%s",
                   stk_error_detail());
         for (int k = 0; k < 5; k++) guarded_close(&buffers[k]);
         stk_io_close(&io);
