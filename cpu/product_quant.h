@@ -205,13 +205,13 @@ INLINE void add_units(enum stk_type type, const vi *code, uint32_t u, uint32_t n
     for (uint32_t s = u; s < u + n; s += span) {
         vi pairs[MAX_TILE];
         UNROLL
-        for (uint32_t i = s; i < s + span; i++) {
+        for (uint32_t t = 0; t < n_tok; t++) pairs[t] = dot4_pairs(code[s], load_i32(q[t] + q_at + 4 * s), type == STK_TYPE_Q8_0);
+        UNROLL
+        for (uint32_t i = s + 1; i < s + span; i++) {
             vi c = code[i];
             UNROLL
-            for (uint32_t t = 0; t < n_tok; t++) {
-                vi p = dot4_pairs(c, load_i32(q[t] + q_at + 4 * i), type == STK_TYPE_Q8_0);
-                pairs[t] = i == s ? p : _mm256_add_epi16(pairs[t], p);
-            }
+            for (uint32_t t = 0; t < n_tok; t++)
+                pairs[t] = _mm256_add_epi16(pairs[t], dot4_pairs(c, load_i32(q[t] + q_at + 4 * i), type == STK_TYPE_Q8_0));
         }
         UNROLL
         for (uint32_t t = 0; t < n_tok; t++) sum[t] = vi_add(sum[t], _mm256_madd_epi16(pairs[t], _mm256_set1_epi16(1)));
