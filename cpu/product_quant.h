@@ -99,13 +99,13 @@ INLINE void unpack_k_scales(const uint8_t *d_at, const uint8_t *units, bool in_p
 }
 
 INLINE void unpack_q4_k(const uint8_t *codes, rows_block *b) {
-    const vi low4 = vi_set1(0x0f0f0f0f), high4 = vi_set1((int32_t)0xf0f0f0f0);
+    const vi low4 = vi_set1(0x0f0f0f0f);
     for (uint32_t g = 0; g < GROUPS; g += 2) {
         UNROLL
         for (uint32_t u = 0; u < UNITS; u++) {
             vi c = unit_at(codes, g * UNITS / 2 + u);
             b->code[g][u] = vi_and(c, low4);
-            b->code[g + 1][u] = NIBBLE_IN_PLACE ? vi_and(c, high4) : vi_and(vi_shr(c, 4), low4);
+            b->code[g + 1][u] = NIBBLE_IN_PLACE ? vi_and(c, vi_set1((int32_t)0xf0f0f0f0)) : vi_and(vi_shr(c, 4), low4);
         }
     }
 }

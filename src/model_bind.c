@@ -214,7 +214,7 @@ int stk_model_bind(stk_model *model) {
     const stk_hparams *hp = &model->hp;
     uint64_t n_tensor = stk_gguf_n_tensor(model->gguf), n_extent = (uint64_t)hp->n_layer * hp->n_expert * STK_N_PART, bytes = 0;
     for (uint32_t f = 0; f < stk_gguf_n_file(model->gguf); f++) bytes += stk_gguf_file_bytes(model->gguf, f);
-    if (n_extent > bytes) {
+    if (n_extent == 0 || n_extent > bytes) {
         return stk_fail(
             STK_EFORMAT,
             "%s: %" PRIu32 " layers of %" PRIu32 " experts (%s.block_count, %s.expert_count) cannot be in %" PRIu64 " bytes",

@@ -168,6 +168,6 @@ int stk_trace_header_get(const uint8_t *data, size_t bytes, stk_trace_header *he
 
 void stk_trace_header_free(stk_trace_header *h) {
     const void *const owned[] = {h->classes, h->layer_class, h->model_layer, h->extents, h->model, h->policy, h->params, h->io};
-    for (size_t i = 0; i < STK_ARRAY_LEN(owned); i++) free((void *)(uintptr_t)owned[i]);
+    for (size_t i = 0; i < STK_ARRAY_LEN(owned); i++) free((void *)owned[i]);
     *h = (stk_trace_header){0};
 }
