@@ -252,7 +252,7 @@ Test(engine, forced_routes_are_taken_and_given_back) {
     const float *weights;
     cr_assert_eq(stk_get_routing(s.engine, 1, &ids, &weights), (int64_t)N * k);
     for (uint32_t i = 0; i < N * k; i++) cr_assert(ids[i] == i % k && weights[i] == 1.0f / (float)k);
-    cr_assert_arr_neq(stk_get_logits(s.engine, N - 1), want, s.info.n_vocab * sizeof *want);
+    cr_assert_neq(memcmp(stk_get_logits(s.engine, N - 1), want, s.info.n_vocab * sizeof *want), 0);
     route[1] = route[0];
     cr_assert_eq(stk_force_route(s.engine, 1, route, k), STK_EINVAL, "an expert twice");
     route[1] = 1000;
