@@ -93,8 +93,7 @@ typedef struct stk_forward {
     uint32_t layer;
     const stk_task *tasks;
     uint32_t n_task;
-    uint32_t unit_first; /* of what the counter hands out */
-    int poll_rc;         /* first failure of a poll inside a job */
+    int poll_rc; /* first failure of a poll inside a job */
 
     const uint16_t *forced;       /* [n_layer, k] or NULL: routes that replace the router's */
     const uint8_t *forced_layers; /* [n_layer] */

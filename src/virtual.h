@@ -16,7 +16,6 @@ typedef struct stk_virtual_read {
     uint32_t index; /* of the decision */
 } stk_virtual_read;
 
-/* A record that has been read but not used yet. */
 typedef struct stk_virtual {
     const stk_trace_header *header;
     stk_trace_reader *reader;
