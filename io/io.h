@@ -29,8 +29,8 @@ typedef struct stk_io_options {
     const char *spec; /* NULL: "auto" */
     uint32_t n_file;
     const char *const *paths; /* [n_file], opened read-only, O_DIRECT where the file system allows it */
-    uint32_t depth;           /* pieces in flight, up to 4,096; 0: 64 */
-    uint32_t piece_bytes;     /* reads are cut into pieces of this size; 0: 1 MiB. A multiple of 4,096, up to 1 GiB */
+    uint32_t depth;           /* pieces in flight, up to 4,096; 0: 4 */
+    uint32_t piece_bytes;     /* reads are cut into pieces of this size; 0: 512 KiB. A multiple of 4,096, up to 1 GiB */
     void *buffer;             /* memory that reads go to, for registration; NULL: none */
     uint64_t buffer_bytes;
     uint64_t seed;
