@@ -13,6 +13,7 @@
 #include "catalogue.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* No machine has this much memory; keeps all sums far from overflow. */
 static const uint64_t MAX_MATRIX_BYTES = 1ull << 48, MAX_ALL_BYTES = 1ull << 60;
@@ -23,9 +24,13 @@ struct stk_catalogue {
     uint32_t *layer_class; /* [n_layer] */
     stk_extent *extents;   /* [n_layer, n_expert, STK_N_PART] */
     uint64_t scratch_bytes;
+    uint64_t held_bytes; /* the rows that a share of a pack can have to copy away */
 };
 
 static uint64_t align_down(uint64_t x, uint64_t align) { return x & ~(align - 1); }
+
+/* Bytes of the rows of a stripe. */
+static uint64_t stripe_rows_bytes(const stk_part_shape *p) { return p->file_bytes / p->n_rows * STK_STRIPE; }
 
 /* Lays out one part behind `*slot_bytes` and adds it to them. */
 static int lay_part(stk_part_shape *part, uint64_t *slot_bytes) {
@@ -73,6 +78,9 @@ static int class_of(stk_catalogue *cat, const stk_layer_experts *layer, uint32_t
         for (int p = 0; p < STK_N_PART; p++) {
             uint64_t scratch = stk_layout_scratch_bytes(layer->type[p], layer->n_in[p]);
             cat->scratch_bytes = STK_MAX(cat->scratch_bytes, scratch);
+            uint64_t rows = stripe_rows_bytes(&cat->classes[c].part[p]),
+                     lead = stk_layout_lead(layer->type[p], layer->n_rows[p], layer->n_in[p]);
+            cat->held_bytes = STK_MAX(cat->held_bytes, rows * stk_div_up(lead + 2 * STK_DIRECT_ALIGN, rows));
         }
         cat->n_class++;
     }
@@ -158,11 +166,27 @@ void stk_catalogue_read(const stk_catalogue *cat, uint32_t layer, uint32_t exper
     out->rows_offset = shape->land_offset + (extent.offset - start);
 }
 
-void stk_catalogue_arrive(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset,
-                          void *scratch) {
-    const stk_part_shape *shape = &cat->classes[cls].part[part];
-    char *base = slot;
-    stk_layout_pack(shape->type, shape->n_rows, shape->n_in, base + rows_offset, base + shape->slot_offset, scratch);
+bool stk_catalogue_share(const stk_catalogue *cat, uint32_t cls, enum stk_part part, const void *slot, uint64_t rows_offset,
+                         uint32_t i, uint32_t n, void *held, stk_part_share *out) {
+    const stk_part_shape *p = &cat->classes[cls].part[part];
+    uint64_t n_stripe = stk_n_stripe(p->n_rows), stripe = stripe_rows_bytes(p);
+    *out = (stk_part_share){.begin = n_stripe * i / n, .end = n_stripe * (i + 1) / n, .held = held};
+    if (i + 1 == n) return true;
+    out->n_held = stk_layout_behind(p->type, p->n_in, out->end, rows_offset - p->slot_offset);
+    if (out->n_held > out->end - out->begin || out->n_held * stripe > cat->held_bytes) return false;
+    memcpy(held, (const char *)slot + rows_offset + (out->end - out->n_held) * stripe, out->n_held * stripe);
+    return true;
+}
+
+void stk_catalogue_pack(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset,
+                        const stk_part_share *share, void *scratch) {
+    const stk_part_shape *p = &cat->classes[cls].part[part];
+    char *base = slot, *to = base + p->slot_offset;
+    uint64_t own = share->end - share->n_held;
+    stk_layout_pack_stripes(p->type, p->n_rows, p->n_in, share->begin, own,
+                            base + rows_offset + share->begin * stripe_rows_bytes(p), to, scratch);
+    stk_layout_pack_stripes(p->type, p->n_rows, p->n_in, own, share->end, share->held, to, scratch);
 }
 
 uint64_t stk_catalogue_scratch_bytes(const stk_catalogue *cat) { return cat->scratch_bytes; }
+uint64_t stk_catalogue_held_bytes(const stk_catalogue *cat) { return cat->held_bytes; }

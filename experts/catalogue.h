@@ -72,9 +72,21 @@ typedef struct stk_part_read {
 void stk_catalogue_read(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part, uint32_t align,
                         stk_part_read *out);
 
-/* Packs part `part` in place after its read has landed. scratch: stk_catalogue_scratch_bytes(). */
-void stk_catalogue_arrive(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset,
-                          void *scratch);
+/*
+ * A share of the work of packing a part in place after its read has landed: stripes [begin, end), the last n_held of which have
+ * their rows in `held`, because the next share overwrites them. scratch: stk_catalogue_scratch_bytes().
+ */
+typedef struct stk_part_share {
+    uint64_t begin, end, n_held;
+    void *held; /* stk_catalogue_held_bytes() */
+} stk_part_share;
+/* Share i of n, with its rows copied to `held`. All shares are made before any is packed. False where the part is too small for
+ * n shares. */
+bool stk_catalogue_share(const stk_catalogue *cat, uint32_t cls, enum stk_part part, const void *slot, uint64_t rows_offset,
+                         uint32_t i, uint32_t n, void *held, stk_part_share *out);
+void stk_catalogue_pack(const stk_catalogue *cat, uint32_t cls, enum stk_part part, void *slot, uint64_t rows_offset,
+                        const stk_part_share *share, void *scratch);
 uint64_t stk_catalogue_scratch_bytes(const stk_catalogue *cat);
+uint64_t stk_catalogue_held_bytes(const stk_catalogue *cat);
 
 #endif

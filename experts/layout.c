@@ -155,19 +155,30 @@ static void put_stripe(enum stk_type type, uint64_t n_in, const uint8_t *src, ui
         dst = put_span(f, info->block_bytes, STK_MIN(span, n_block - b), src + b * info->block_bytes, stride, dst);
 }
 
-void stk_layout_pack(enum stk_type type, uint64_t n_rows, uint64_t n_in, const void *src, void *dst, void *scratch) {
-    const uint8_t *from = src;
-    uint8_t *to = dst, *rows = scratch;
+void stk_layout_pack_stripes(enum stk_type type, uint64_t n_rows, uint64_t n_in, uint64_t begin, uint64_t end, const void *rows,
+                             void *dst, void *scratch) {
+    const uint8_t *from = rows;
+    uint8_t *copy = scratch;
     uint64_t bytes = row_bytes(type, n_in), stride = scratch_stride(type, n_in), stripe_bytes = stk_stripe_bytes(type, n_in);
-    for (uint64_t row = 0; row < n_rows; row += STK_STRIPE, to += stripe_bytes) {
-        uint64_t n = STK_MIN(n_rows - row, STK_STRIPE);
-        for (uint64_t r = 0; r < n; r++) {
-            memcpy(rows + r * stride, from + (row + r) * bytes, bytes);
-            memset(rows + r * stride + bytes, 0, stride - bytes);
+    uint8_t *to = (uint8_t *)dst + begin * stripe_bytes;
+    for (uint64_t s = begin; s < end; s++, to += stripe_bytes) {
+        uint64_t n = STK_MIN(n_rows - s * STK_STRIPE, STK_STRIPE);
+        for (uint64_t r = 0; r < n; r++, from += bytes) {
+            memcpy(copy + r * stride, from, bytes);
+            memset(copy + r * stride + bytes, 0, stride - bytes);
         }
-        memset(rows + n * stride, 0, (STK_STRIPE - n) * stride);
-        put_stripe(type, n_in, rows, stride, to);
+        memset(copy + n * stride, 0, (STK_STRIPE - n) * stride);
+        put_stripe(type, n_in, copy, stride, to);
     }
+}
+
+void stk_layout_pack(enum stk_type type, uint64_t n_rows, uint64_t n_in, const void *src, void *dst, void *scratch) {
+    stk_layout_pack_stripes(type, n_rows, n_in, 0, stk_n_stripe(n_rows), src, dst, scratch);
+}
+
+uint64_t stk_layout_behind(enum stk_type type, uint64_t n_in, uint64_t at, uint64_t shift) {
+    uint64_t rows = STK_STRIPE * row_bytes(type, n_in), source = shift + at * rows, target = at * stk_stripe_bytes(type, n_in);
+    return source > target ? stk_div_up(source - target, rows) : 0;
 }
 
 /* Block b of a span of n_block as the file has it. */

@@ -36,6 +36,12 @@ static inline uint64_t stk_n_stripe(uint64_t n_rows) { return (n_rows + STK_STRI
  * are made in ascending order through a copy of one stripe's rows in `scratch`, stk_layout_scratch_bytes() bytes).
  */
 void stk_layout_pack(enum stk_type type, uint64_t n_rows, uint64_t n_in, const void *src, void *dst, void *scratch);
+/* The stripes [begin, end) of it alone; `rows` are those of stripe `begin`. */
+void stk_layout_pack_stripes(enum stk_type type, uint64_t n_rows, uint64_t n_in, uint64_t begin, uint64_t end, const void *rows,
+                             void *dst, void *scratch);
+/* In place, with src - dst = shift: of how many stripes just before `at` packing from `at` on overwrites rows. Two workers may
+ * pack the stripes before and from `at` on at the same time if the rows of these have been copied away. */
+uint64_t stk_layout_behind(enum stk_type type, uint64_t n_in, uint64_t at, uint64_t shift);
 uint64_t stk_layout_scratch_bytes(enum stk_type type, uint64_t n_in);
 /* How many bytes before its source the destination of an in-place pack must start: what the stripes are longer than the rows. */
 uint64_t stk_layout_lead(enum stk_type type, uint64_t n_rows, uint64_t n_in);
