@@ -30,12 +30,14 @@ struct stk_cache {
     int32_t *slot_of;      /* [n_key] slot in the key's class, or -1 */
     uint64_t *busy;        /* [n_key bits] */
     uint64_t *coming;      /* [n_key bits] prefetched, and not used by an event since */
-    uint32_t n_keys;       /* of the latest event: */
-    uint32_t *keys;        /* [n_expert] ascending */
-    uint32_t *misses;      /* [n_expert] positions in keys, most useful first */
-    uint64_t *scratch;     /* [2 * n_expert] */
-    stk_decision *list;    /* [n_expert] */
-    unsigned char *state;  /* [state_bytes] for the hash */
+    uint32_t *held;        /* [n_key] prefetched for a layer whose event has not come yet; busy */
+    uint32_t n_held;
+    uint32_t n_keys;      /* of the latest event: */
+    uint32_t *keys;       /* [n_expert] ascending */
+    uint32_t *misses;     /* [n_expert] positions in keys, most useful first */
+    uint64_t *scratch;    /* [2 * n_expert] */
+    stk_decision *list;   /* [n_expert] */
+    unsigned char *state; /* [state_bytes] for the hash */
     size_t state_bytes;
     stk_cache_counters counters;
 };
@@ -116,12 +118,13 @@ static int open_all(stk_cache *c, const stk_cache_config *config) {
     c->slot_of = malloc(sizeof *c->slot_of * c->n_key);
     c->busy = calloc(n_words(c->n_key), sizeof *c->busy);
     c->coming = calloc(n_words(c->n_key), sizeof *c->coming);
+    c->held = calloc(c->n_key, sizeof *c->held);
     c->keys = calloc(c->n_expert, sizeof *c->keys);
     c->misses = calloc(c->n_expert, sizeof *c->misses);
     c->scratch = calloc(c->n_expert, 2 * sizeof *c->scratch);
     c->list = calloc(c->n_expert, sizeof *c->list);
-    if (!c->classes || !c->layer_class || !c->slot_of || !c->busy || !c->coming || !c->keys || !c->misses || !c->scratch ||
-        !c->list)
+    if (!c->classes || !c->layer_class || !c->slot_of || !c->busy || !c->coming || !c->held || !c->keys || !c->misses ||
+        !c->scratch || !c->list)
         return stk_fail(STK_ENOMEM, "cache: out of memory for %u experts", c->n_key);
     memcpy(c->layer_class, config->layer_class, sizeof *c->layer_class * c->n_layer);
     memset(c->slot_of, 0xff, sizeof *c->slot_of * c->n_key);
@@ -162,6 +165,7 @@ void stk_cache_close(stk_cache **cache) {
     free(c->slot_of);
     free(c->busy);
     free(c->coming);
+    free(c->held);
     free(c->keys);
     free(c->misses);
     free(c->scratch);
@@ -181,10 +185,33 @@ static uint32_t take_free(struct class *class) {
     return slot;
 }
 
+/* Prefetched experts of `layer`, or of every layer at STK_NO_KEY, may leave again. */
+static void release(stk_cache *c, uint32_t layer) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->n_held; i++) {
+        uint32_t key = c->held[i];
+        if (layer == STK_NO_KEY || key / c->n_expert == layer)
+            clear_bit(c->busy, key);
+        else
+            c->held[kept++] = key;
+    }
+    c->n_held = kept;
+}
+
+static void release_key(stk_cache *c, uint32_t key) {
+    for (uint32_t i = 0; i < c->n_held; i++) {
+        if (c->held[i] != key) continue;
+        c->held[i] = c->held[--c->n_held];
+        clear_bit(c->busy, key);
+        return;
+    }
+}
+
 /* Takes a resident expert out of the cache; its slot is the caller's, who gives it to another expert or to free_slot. */
 static int evict(stk_cache *c, struct class *class, uint32_t key) {
     class->key_in[c->slot_of[key]] = STK_NO_KEY;
     c->slot_of[key] = -1;
+    if (has_bit(c->coming, key)) release_key(c, key);
     clear_bit(c->coming, key);
     return c->ops->evicted(class->policy, key);
 }
@@ -248,6 +275,7 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
         c->keys[i] = layer * c->n_expert + expert;
     }
     c->n_keys = event->n_distinct;
+    release(c, layer);
     for (uint32_t i = 0; i < c->n_keys; i++) set_bit(c->busy, c->keys[i]);
     return 0;
 }
@@ -267,6 +295,7 @@ static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *
                                                .n_tok = event->counts[i],
                                                .slot = (uint32_t)slot,
                                                .victim = STK_NO_KEY};
+        c->counters.n_prefetch_used += has_bit(c->coming, key);
         clear_bit(c->coming, key);
         c->misses[pass->n_miss] = i;
         pass->n_done += hit;
@@ -290,6 +319,10 @@ static int decide_miss(stk_cache *c, struct event_pass *pass, const stk_event *e
     if (admit < 0) return admit;
     if (admit) {
         int rc = take_slot(c, class, &slot, &victim);
+        if (rc == 0 && c->n_held) { /* predictions yield to what is needed */
+            release(c, STK_NO_KEY);
+            rc = take_slot(c, class, &slot, &victim);
+        }
         if (rc == 0) {
             next_wave(c, pass);
             rc = take_slot(c, class, &slot, &victim);
@@ -360,6 +393,9 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {
     if (rc <= 0) return rc;
     STK_TRY(insert(c, class, key, slot, STK_WHY_PREFETCH));
     set_bit(c->coming, key);
+    set_bit(c->busy, key);
+    c->held[c->n_held++] = key;
+    c->counters.n_prefetch++;
     *decision =
         (stk_decision){.key = key, .expert = (uint16_t)(key % c->n_expert), .kind = STK_ADMIT, .slot = slot, .victim = victim};
     return 1;

@@ -51,8 +51,9 @@ typedef struct stk_decision {
 
 typedef struct stk_cache_counters {
     uint64_t n_event, n_lookup, n_pair, n_hit, n_miss;
-    uint64_t n_evict; /* victims, of events and prefetches; not drops */
-    uint64_t n_wave;  /* at least one an event */
+    uint64_t n_evict;                     /* victims, of events and prefetches; not drops */
+    uint64_t n_wave;                      /* at least one an event */
+    uint64_t n_prefetch, n_prefetch_used; /* experts taken in ahead of their use; of these, used by an event before they left */
 } stk_cache_counters;
 
 /*
@@ -77,7 +78,8 @@ void stk_cache_close(stk_cache **cache);
 int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
 
 /* Takes an expert in ahead of its use, if it is absent, the policy admits it, and a slot is free or a victim not busy: 1 and
- * *decision (STK_ADMIT, no tokens), 0 if not. From then on it is a hit. */
+ * *decision (STK_ADMIT, no tokens), 0 if not. From then on it is a hit. Until its layer's event it leaves only where that event,
+ * or one before, finds no other victim. */
 int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) STK_CHECKED;
 
 /* The expert never arrived (failed read, cancelled step): it leaves its slot. No effect if it is not resident. */

@@ -114,7 +114,8 @@ static uint32_t next_better(const stk_policy *p, uint32_t key) {
 static int lru_inserted(stk_policy *p, uint32_t key, enum stk_why why) {
     if (key >= p->n_key || is_resident(p, key)) return stk_fail(STK_ESTATE, "policy lru: expert %u inserted twice", key);
     if (p->n_resident == p->n_slot) return stk_fail(STK_ESTATE, "policy lru: expert %u inserted beyond %u slots", key, p->n_slot);
-    link_before(p, key, why == STK_WHY_DEMAND ? next_better(p, key) : p->n_key);
+    /* What was only predicted takes the place of the one that left for it, at the cold end, until an event uses it. */
+    link_before(p, key, why == STK_WHY_DEMAND ? next_better(p, key) : why == STK_WHY_PREFETCH ? p->younger[p->n_key] : p->n_key);
     p->n_resident++;
     return 0;
 }

@@ -149,6 +149,8 @@ int stk_force_placement(stk_engine *e, uint32_t place) {
 
 int stk_engine_drop_experts(stk_engine *e) {
     if (!e) return null_fail("stk_engine_drop_experts");
+    const uint32_t *keys;
+    (void)stk_store_drain(e->store, &keys);
     STK_TRY(stk_cache_clear(e->cache));
     return e->trace ? stk_trace_write(e->trace, &(stk_trace_record){.kind = STK_TRACE_CLEAR}) : STK_OK;
 }
@@ -169,8 +171,6 @@ void stk_engine_count(const stk_engine *e, stk_stats *s) {
     stk_io_counters io;
     stk_io_get_counters(e->io, &io);
     stk_stepper_count(&e->stepper, s);
-    s->arrive_ns = e->forward->arrive_ns;
-    s->expert_ns -= s->arrive_ns;
     s->io_ns = io.busy_ns;
 }
 

@@ -21,6 +21,7 @@ struct stk_engine {
     stk_store *store;
     stk_cost cost;
     stk_forward *forward;
+    stk_prefetch *prefetch; /* NULL: nothing is read ahead */
     stk_executor *executor;
     stk_stepper stepper;
     stk_trace_writer *trace;

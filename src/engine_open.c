@@ -24,6 +24,14 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
     if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
+    if (!o->policy) o->policy = "lru";
+    if (!o->predictor) o->predictor = "gate";
+    if (o->predict_depth == 0) o->predict_depth = 1;
+    if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
+        return stk_fail(STK_EINVAL, "there is no predictor '%s'", o->predictor);
+    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
+                        STK_PREDICT_DEPTH_MAX);
     if (o->n_ctx > (1u << 30)) return stk_fail(STK_EINVAL, "a context of %u positions; at most 2^30 are possible", o->n_ctx);
     if (o->n_seq_max > MAX_SEQ) return stk_fail(STK_EINVAL, "%u sequences; at most %d are possible", o->n_seq_max, MAX_SEQ);
     if (o->n_batch > MAX_BATCH)
@@ -32,7 +40,6 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
         return stk_fail(STK_EINVAL, "logits of %u tokens a step of at most %u", o->n_logits, o->n_batch);
     if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
         return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
-    if (!o->policy) o->policy = "lru";
     return STK_OK;
 }
 
@@ -141,6 +148,23 @@ static int open_step_arrays(stk_engine *e) {
     return stk_fail(STK_ENOMEM, "out of memory");
 }
 
+/* Nothing is predicted where every expert has a slot. */
+static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
+    const stk_catalogue *cat = e->model->experts;
+    bool all = true;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) all = all && n_slot[c] >= stk_catalogue_class(cat, c)->n_expert;
+    if (all || strcmp(e->o.predictor, "none") == 0) return STK_OK;
+    STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = e->o.predictor,
+                                                                   .depth = e->o.predict_depth,
+                                                                   .n_layer = stk_catalogue_n_layer(cat),
+                                                                   .n_expert = stk_catalogue_n_expert(cat),
+                                                                   .k = e->model->hp.n_expert_used,
+                                                                   .seed = e->o.seed,
+                                                                   .cache = e->cache}));
+    e->forward->prefetch = e->prefetch;
+    return STK_OK;
+}
+
 static int open_executor(stk_engine *e, const uint32_t *n_slot) {
     const stk_catalogue *cat = e->model->experts;
     uint32_t most = 0;
@@ -148,7 +172,8 @@ static int open_executor(stk_engine *e, const uint32_t *n_slot) {
     e->forward->cost = &e->cost;
     e->forward->forced = e->forced;
     e->forward->forced_layers = e->forced_layers;
-    STK_TRY(stk_executor_open(&e->executor, &stk_forward_world, e->forward, stk_catalogue_n_expert(cat), most, &e->cost));
+    STK_TRY(stk_executor_open(&e->executor, &stk_forward_world, e->forward, stk_catalogue_n_expert(cat),
+                              stk_catalogue_n_expert(cat) * stk_catalogue_n_layer(cat), most, &e->cost));
     e->stepper = (stk_stepper){.ops = &stk_forward_stage,
                                .stage = e->forward,
                                .cache = e->cache,
@@ -168,10 +193,11 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
     STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
     STK_TRY(open_cache(e, n_slot));
-    STK_TRY(stk_store_open(&e->store, cat, e->io, e->slots));
+    STK_TRY(stk_store_open(&e->store, cat, e->io, e->slots, stk_pool_n_worker(e->pool)));
     stk_forward_config forward = forward_config(e);
     STK_TRY(stk_forward_open(&e->forward, &forward, e->o.mlock));
     STK_TRY(open_step_arrays(e));
+    STK_TRY(open_prefetch(e, n_slot));
     STK_TRY(open_executor(e, n_slot));
     if (e->o.trace) STK_TRY(stk_engine_trace_open(e, e->o.trace, n_slot, e->o.policy));
     return STK_OK;
@@ -222,7 +248,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
     describe_memory(e, n_slot);
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = NULL;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -242,6 +268,7 @@ int stk_engine_close(stk_engine **engine) {
     if (!e) return STK_OK;
     int rc = stk_engine_trace_close(e);
     stk_executor_close(&e->executor);
+    stk_prefetch_close(&e->prefetch);
     stk_forward_close(&e->forward);
     stk_store_close(&e->store);
     stk_cache_close(&e->cache);

@@ -5,6 +5,7 @@
 #ifndef STK_EVENT_H
 #define STK_EVENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define STK_NO_EXPERT 0xffffu
@@ -27,5 +28,12 @@ typedef struct stk_event {
     const uint16_t *distinct; /* [n_distinct] ascending */
     const uint32_t *counts;   /* [n_distinct] tokens of each */
 } stk_event;
+
+/* An expert that a later event may want. */
+typedef struct stk_ahead {
+    uint32_t key; /* layer * n_expert + expert, layer a MoE layer */
+    float p;      /* that the layer's next event uses it, 0 to 1 */
+    bool issue;   /* to be read ahead; once that was tried: the cache has taken it in */
+} stk_ahead;
 
 #endif

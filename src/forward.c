@@ -59,6 +59,9 @@ static void place(stk_forward *f, placer *p, uint32_t n_worker) {
     take_rows(p, &f->attn, b, hp->n_head * hp->value_dim, may_quantize(hp->n_head * hp->value_dim));
     f->proj = take(p, b * hp->n_embd * f4);
     f->scores = take(p, b * hp->n_expert * f4);
+    uint64_t looks = STK_MIN(b, STK_LOOKAHEAD_TOKENS) * STK_PREDICT_DEPTH_MAX;
+    take_rows(p, &f->ahead, looks, hp->n_embd, may_quantize(hp->n_embd));
+    f->ahead_scores = take(p, looks * hp->n_expert * f4);
     take_rows(p, &f->hidden, b * k, hp->n_ff_expert, may_quantize(hp->n_ff_expert));
     f->expert_out = take(p, b * k * hp->n_embd * f4);
     f->logits = take(p, (uint64_t)f->c.n_logits * hp->n_vocab * f4);
@@ -212,6 +215,10 @@ static void choose_job(void *ctx, uint32_t worker) {
         float *p = f->scores + (size_t)t * hp->n_expert;
         size_t k = router.k;
         f->c.ops->softmax(p, hp->n_expert, p);
+        for (uint32_t d = 0; d < f->n_ahead; d++) {
+            float *next = f->ahead_scores + ((size_t)d * f->step->n_tok + t) * hp->n_expert;
+            f->c.ops->softmax(next, hp->n_expert, next);
+        }
         stk_router_choose(&router, p, f->n_top, f->routing.ids + t * k, f->routing.weights + t * k,
                           f->routing.top_ids + (size_t)t * f->n_top, f->routing.top_scores + (size_t)t * f->n_top,
                           f->workers[worker].taken);
@@ -227,7 +234,10 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     stk_forward *f = stage;
     size_t pairs = (size_t)f->step->n_tok * f->routing.k, at = (size_t)layer * f->c.n_batch * f->routing.k;
     f->layer = layer;
+    f->n_ahead = f->prefetch ? stk_prefetch_lookahead(f->prefetch, layer, f->step->n_tok) : 0;
+    f->poll_rc = STK_OK;
     stk_forward_attention(f);
+    STK_TRY(f->poll_rc);
     stk_pool_run(f->c.pool, choose_job, f);
     stk_routing_group(&f->routing, f->step->n_tok, event);
     event->layer = layer;
@@ -248,6 +258,14 @@ static void combine_job(void *ctx, uint32_t worker) {
         }
         f->c.ops->add(f->x + (size_t)t * n_embd, sum, n_embd);
     }
+}
+
+/* What the predictor says of the layers ahead, from what their routers say. */
+static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
+    stk_forward *f = stage;
+    if (!f->prefetch) return 0;
+    stk_lookahead look = {f->n_ahead, event->n_tok, f->c.model->hp.n_expert, f->ahead_scores};
+    return stk_prefetch_choose(f->prefetch, event, &look, list);
 }
 
 static int combine(void *stage, uint32_t layer) {
@@ -288,15 +306,24 @@ static uint64_t now_ns(void *stage) {
     return stk_now_ns();
 }
 
-const stk_stage_ops stk_forward_stage = {begin, route, combine, finish, now_ns};
+const stk_stage_ops stk_forward_stage = {begin, route, ahead, combine, finish, now_ns};
 
 /* ---- The world ---- */
 
 static int world_read(void *world, uint32_t layer, const stk_decision *d, uint32_t index) {
     return stk_store_read(((stk_forward *)world)->c.store, layer, d, index);
 }
+static int world_prefetch(void *world, uint32_t layer, const stk_decision *d) {
+    return stk_store_prefetch(((stk_forward *)world)->c.store, layer, d);
+}
+static int world_want(void *world, const stk_decision *d, uint32_t index) {
+    return stk_store_want(((stk_forward *)world)->c.store, d, index);
+}
 static int world_reap(void *world, stk_arrival *out, uint32_t max, bool wait) {
-    return stk_store_reap(((stk_forward *)world)->c.store, out, max, wait);
+    stk_forward *f = world;
+    STK_TRY(stk_store_poll(f->c.store, wait));
+    stk_forward_arrive(f, wait);
+    return (int)stk_store_take(f->c.store, out, max);
 }
 static int world_compute(void *world, uint32_t layer, const stk_event *event, const stk_task *tasks, uint32_t n) {
     stk_forward *f = world;
@@ -306,9 +333,11 @@ static int world_compute(void *world, uint32_t layer, const stk_event *event, co
     f->n_task = n;
     return stk_forward_experts(f);
 }
-static void world_drain(void *world) { stk_store_drain(((stk_forward *)world)->c.store); }
+static uint32_t world_drain(void *world, const uint32_t **keys) { return stk_store_drain(((stk_forward *)world)->c.store, keys); }
 static void world_sizes(void *world, uint32_t layer, uint32_t expert, uint64_t *payload_bytes, uint64_t *read_bytes) {
     stk_store_sizes(((stk_forward *)world)->c.store, layer, expert, payload_bytes, read_bytes);
 }
+static uint64_t world_arrive_ns(void *world) { return ((stk_forward *)world)->arrive_ns; }
 
-const stk_world_ops stk_forward_world = {now_ns, world_read, world_reap, world_compute, world_drain, world_sizes};
+const stk_world_ops stk_forward_world = {now_ns,        world_read,  world_prefetch, world_want,     world_reap,
+                                         world_compute, world_drain, world_sizes,    world_arrive_ns};

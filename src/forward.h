@@ -13,6 +13,7 @@
 
 #include "dense.h"
 #include "kv.h"
+#include "prefetch.h"
 #include "router.h"
 #include "step.h"
 #include "store.h"
@@ -77,6 +78,8 @@ typedef struct stk_forward {
     stk_rows attn;       /* [n_batch, n_head * value_dim] */
     float *proj;         /* [n_batch, n_embd] */
     float *scores;       /* [n_batch, n_expert] */
+    stk_rows ahead;      /* [depth * n_tok, n_embd] as norm, for the routers of the layers ahead */
+    float *ahead_scores; /* [n_ahead, n_tok, n_expert] */
     stk_rows hidden;     /* [n_batch * k, n_ff_expert] */
     float *expert_out;   /* [n_batch * k, n_embd] */
     float *logits;       /* [n_logits, n_vocab] */
@@ -93,13 +96,16 @@ typedef struct stk_forward {
     uint32_t layer;
     const stk_task *tasks;
     uint32_t n_task;
-    int poll_rc; /* first failure of a poll inside a job */
+    uint32_t n_share; /* shares of the packing of what has landed */
+    uint32_t n_ahead; /* layers ahead whose routers are asked */
+    int poll_rc;      /* first failure of a poll inside a job */
 
     const uint16_t *forced;       /* [n_layer, k] or NULL: routes that replace the router's */
     const uint8_t *forced_layers; /* [n_layer] */
 
-    uint64_t arrive_ns; /* worker 0, packing */
-    stk_cost *cost;     /* learns what experts take; may be NULL */
+    stk_prefetch *prefetch; /* NULL: nothing is read ahead */
+    uint64_t arrive_ns;     /* packing */
+    stk_cost *cost;         /* learns what experts take; may be NULL */
 } stk_forward;
 
 /* Whether the kernels can compute a model of these sizes (limits in cpu/cpu.h): STK_EUNSUPPORTED names what they cannot. */
@@ -113,8 +119,9 @@ extern const stk_stage_ops stk_forward_stage; /* stage: stk_forward */
 extern const stk_world_ops stk_forward_world; /* world: stk_forward */
 
 /* Parts of the stage, one file each. */
-void stk_forward_attention(stk_forward *f); /* forward_attention.c: norm .. router scores of f->layer */
-int stk_forward_experts(stk_forward *f);    /* forward_experts.c: f->tasks of f->layer */
+void stk_forward_attention(stk_forward *f);         /* forward_attention.c: norm .. router scores of f->layer */
+int stk_forward_experts(stk_forward *f);            /* forward_experts.c: f->tasks of f->layer */
+void stk_forward_arrive(stk_forward *f, bool idle); /* forward_experts.c: packs what has landed (stk_store_pick) */
 
 /* out[t][r] for stripes [s0, s1) of m and n tokens; x row t at x + t * x_stride bytes, out row t at out + t * out_stride floats.
  */

@@ -1,7 +1,7 @@
 /*
  * forward_attention: one layer from the residual stream to the router's scores, as one job of the pool:
  *
- *     norm | q, k, v | head norms, RoPE, KV | attention (| merge of spans) | output | residual, norm | router
+ *     norm | q, k, v | head norms, RoPE, KV | attention (| merge of spans) | output | residual, norm | router, routers ahead
  *
  * A task of attention is a block of tokens and a KV head, over all spans in turn; where there are too few tasks for the workers
  * (decode), each span is a task of its own and the states are merged after a barrier. Both ways merge the spans in ascending
@@ -44,6 +44,7 @@ static void products(stk_forward *f, const stk_matrix *const *m, float *const *o
     for (uint32_t i = 0; i < n_matrix; i++) total += (uint32_t)stk_n_stripe(m[i]->n_rows);
     uint32_t step = portion(total, n_worker);
     for (uint32_t from; (from = stk_pool_next(f->c.pool, counter) * step) < total;) {
+        if (f->prefetch && worker == 0 && f->poll_rc >= 0) f->poll_rc = stk_store_poll(f->c.store, false);
         uint32_t to = STK_MIN(from + step, total), base = 0;
         for (uint32_t i = 0; i < n_matrix; i++) {
             uint32_t n = (uint32_t)stk_n_stripe(m[i]->n_rows), s0 = STK_MAX(from, base), s1 = STK_MIN(to, base + n);
@@ -191,6 +192,30 @@ static void add_projection(const job *j, uint32_t worker, uint32_t n_worker) {
         f->c.ops->add(f->x + (size_t)t * n_embd, proj, n_embd);
     }
     norm_rows(f, j->w->ffn_norm, worker, n_worker);
+    for (uint32_t d = 0; d < f->n_ahead; d++) {
+        const float *weight = f->c.dense->layers[f->layer + d + 1].ffn_norm;
+        for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
+            uint32_t row = d * f->step->n_tok + t;
+            f->c.ops->rmsnorm(f->x + (size_t)t * n_embd, weight, n_embd, f->c.model->hp.rms_eps,
+                              f->ahead.f32 + (size_t)row * f->ahead.f32_stride);
+            stk_forward_quantize(f, &f->ahead, row);
+        }
+    }
+}
+
+/* The routers of the layers ahead, on this layer's residual stream. */
+static void look_ahead(const job *j, uint32_t worker, uint32_t n_worker) {
+    stk_forward *f = j->f;
+    uint32_t n_tok = f->step->n_tok;
+    for (uint32_t d = 0; d < f->n_ahead; d++) {
+        const stk_matrix *m = &f->c.dense->layers[f->layer + d + 1].router;
+        stk_rows x = f->ahead;
+        x.f32 += (size_t)d * n_tok * x.f32_stride;
+        if (x.act) x.act += (size_t)d * n_tok * x.act_stride;
+        for (uint32_t s = worker; s < stk_n_stripe(m->n_rows); s += n_worker)
+            stk_forward_product(m, s, s + 1, n_tok, &x, f->ahead_scores + (size_t)d * n_tok * m->n_rows, m->n_rows,
+                                &f->workers[worker]);
+    }
 }
 
 static void run(void *ctx, uint32_t worker) {
@@ -219,6 +244,7 @@ static void run(void *ctx, uint32_t worker) {
     add_projection(j, worker, n_worker);
     stk_pool_barrier(pool, worker);
     products(f, (const stk_matrix *[]){&j->w->router}, (float *[]){f->scores}, 1, &f->norm, worker, COUNT_ROUTER);
+    look_ahead(j, worker, n_worker);
 }
 
 void stk_forward_attention(stk_forward *f) {

@@ -1,42 +1,32 @@
 /*
  * forward_experts: a batch of experts of one layer, as one job of the pool:
  *
- *     bring what was read into its layout | gate, up, silu, quantize | down
+ *     gate, up, silu, quantize | down
  *
  * Work is handed out by a counter in units of rows of one expert, whichever expert that is, so that heavy and light experts level
  * out. Worker 0 looks for completed reads between units, so that the drive never waits for the CPU.
+ *
+ * What has landed is brought into its layout by a job of its own, between batches (stk_forward_arrive).
  */
 #include "forward.h"
 
-enum { COUNT_ARRIVE, COUNT_UP, COUNT_DOWN };
+enum { COUNT_UP, COUNT_DOWN };
 enum { DOWN_STRIPES = 8 };
 
 typedef struct job {
     stk_forward *f;
     const stk_class *class;
-    uint32_t n_arrived;
 } job;
 
-static stk_matrix part_matrix(const job *j, const stk_task *task, enum stk_part p) {
+static stk_matrix part_matrix(const job *j, const stk_decision *task, enum stk_part p) {
     const stk_part_shape *s = &j->class->part[p];
-    const uint8_t *slot = stk_store_slot(j->f->c.store, j->f->layer, task->decision);
+    const uint8_t *slot = stk_store_slot(j->f->c.store, j->f->layer, task);
     return (stk_matrix){
         s->type, s->n_rows, s->n_in, stk_type_is_quantized(s->type), slot + s->slot_offset, stk_cpu_matmul(j->f->c.ops, s->type)};
 }
 
 static void poll(const job *j, uint32_t worker) {
-    if (worker == 0 && j->f->poll_rc >= 0) j->f->poll_rc = stk_store_poll(j->f->c.store);
-}
-
-static void arrive(const job *j, uint32_t worker) {
-    stk_forward *f = j->f;
-    uint64_t start = stk_now_ns();
-    for (uint32_t i; (i = stk_pool_next(f->c.pool, COUNT_ARRIVE)) < f->n_task * STK_N_PART;) {
-        const stk_task *t = &f->tasks[i / STK_N_PART];
-        if (t->arrived) stk_store_arrive(f->c.store, f->layer, t->decision, i % STK_N_PART, f->workers[worker].scratch);
-    }
-    stk_pool_barrier(f->c.pool, worker);
-    if (worker == 0) f->arrive_ns += stk_now_ns() - start;
+    if (worker == 0 && j->f->poll_rc >= 0) j->f->poll_rc = stk_store_poll(j->f->c.store, false);
 }
 
 static const void *row_of(const stk_rows *rows, bool quantized, uint32_t i) {
@@ -60,11 +50,11 @@ static void rows_product(stk_forward *f, const stk_matrix *m, uint32_t row0, uin
                              .out = w->out});
 }
 
-static void gate_up(const job *j, const stk_task *task, uint32_t row0, stk_worker *w) {
+static void gate_up(const job *j, const stk_decision *task, uint32_t row0, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix gate = part_matrix(j, task, STK_GATE), up = part_matrix(j, task, STK_UP);
     uint32_t n_row = STK_MIN(gate.n_rows - row0, (uint32_t)STK_EXPERT_ROWS);
-    uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
+    uint32_t begin = f->routing.first[task->expert], end = f->routing.first[task->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         const uint32_t *pairs = f->routing.pairs + at;
@@ -80,11 +70,11 @@ static void gate_up(const job *j, const stk_task *task, uint32_t row0, stk_worke
     }
 }
 
-static void down(const job *j, const stk_task *task, uint32_t s0, stk_worker *w) {
+static void down(const job *j, const stk_decision *task, uint32_t s0, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix m = part_matrix(j, task, STK_DOWN);
     uint32_t s1 = STK_MIN(s0 + DOWN_STRIPES, (uint32_t)stk_n_stripe(m.n_rows));
-    uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
+    uint32_t begin = f->routing.first[task->expert], end = f->routing.first[task->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         for (uint32_t i = 0; i < n; i++) {
@@ -109,36 +99,55 @@ static void run(void *ctx, uint32_t worker) {
     stk_worker *w = &f->workers[worker];
     uint32_t up_units = (uint32_t)stk_div_up(j->class->part[STK_GATE].n_rows, STK_EXPERT_ROWS);
     uint32_t down_units = (uint32_t)stk_div_up(stk_n_stripe(j->class->part[STK_DOWN].n_rows), DOWN_STRIPES);
-    if (j->n_arrived) arrive(j, worker);
     for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_UP)) < f->n_task * up_units;) {
-        gate_up(j, &f->tasks[u / up_units], u % up_units * STK_EXPERT_ROWS, w);
+        const stk_task *t = &f->tasks[u / up_units];
+        if (t->phases & STK_PHASE_UP) gate_up(j, t->decision, u % up_units * STK_EXPERT_ROWS, w);
         poll(j, worker);
     }
     stk_pool_barrier(f->c.pool, worker);
     for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_DOWN)) < f->n_task * down_units;) {
-        down(j, &f->tasks[u / down_units], u % down_units * DOWN_STRIPES, w);
+        const stk_task *t = &f->tasks[u / down_units];
+        if (t->phases & STK_PHASE_DOWN) down(j, t->decision, u % down_units * DOWN_STRIPES, w);
         poll(j, worker);
     }
 }
 
-/* Tells the cost table what the batch took. */
-static void learn(stk_forward *f, const job *j, uint64_t arrive_ns, uint64_t total_ns) {
+/* Tells the cost table what the batch took, in experts; half an expert counts by its bytes. */
+static void learn(stk_forward *f, const job *j, uint64_t ns) {
     double predicted = 0, tokens = 0;
+    uint64_t down = j->class->part[STK_DOWN].file_bytes, all = j->class->payload_bytes;
     for (uint32_t i = 0; i < f->n_task; i++) {
-        tokens += f->tasks[i].decision->n_tok;
-        predicted += stk_cost_expert_ns(f->cost, j->class->payload_bytes, f->tasks[i].decision->n_tok);
+        const stk_task *t = &f->tasks[i];
+        uint64_t bytes = (t->phases & STK_PHASE_UP ? all - down : 0) + (t->phases & STK_PHASE_DOWN ? down : 0);
+        tokens += t->decision->n_tok;
+        predicted += stk_cost_expert_ns(f->cost, bytes, t->decision->n_tok);
     }
-    stk_cost_learn_experts(f->cost, (uint32_t)(tokens / f->n_task + 0.5), predicted, (double)(total_ns - arrive_ns));
-    if (j->n_arrived) stk_cost_learn_arrive(f->cost, j->n_arrived * j->class->payload_bytes, (double)arrive_ns);
+    stk_cost_learn_experts(f->cost, (uint32_t)(tokens / f->n_task + 0.5), predicted, (double)ns);
 }
 
 int stk_forward_experts(stk_forward *f) {
     const stk_catalogue *cat = f->c.model->experts;
-    job j = {f, stk_catalogue_class(cat, stk_catalogue_layer_class(cat, f->layer)), 0};
-    for (uint32_t i = 0; i < f->n_task; i++) j.n_arrived += f->tasks[i].arrived;
+    job j = {f, stk_catalogue_class(cat, stk_catalogue_layer_class(cat, f->layer))};
     f->poll_rc = STK_OK;
-    uint64_t start = stk_now_ns(), arrive_before = f->arrive_ns;
+    uint64_t start = stk_now_ns();
     stk_pool_run(f->c.pool, run, &j);
-    if (f->cost) learn(f, &j, f->arrive_ns - arrive_before, stk_now_ns() - start);
+    if (f->cost) learn(f, &j, stk_now_ns() - start);
     return f->poll_rc;
+}
+
+/* ---- Arrivals ------------------------------------------------------------------------------------------------------------ */
+
+static void arrive(void *ctx, uint32_t worker) {
+    stk_forward *f = ctx;
+    for (uint32_t i; (i = stk_pool_next(f->c.pool, 0)) < f->n_share;) stk_store_pack(f->c.store, i, f->workers[worker].scratch);
+}
+
+void stk_forward_arrive(stk_forward *f, bool idle) {
+    f->n_share = stk_store_pick(f->c.store, idle);
+    if (f->n_share == 0) return;
+    uint64_t start = stk_now_ns();
+    stk_pool_run(f->c.pool, arrive, f);
+    uint64_t bytes = stk_store_settle(f->c.store), ns = stk_now_ns() - start;
+    f->arrive_ns += ns;
+    if (f->cost && bytes) stk_cost_learn_arrive(f->cost, bytes, (double)ns);
 }

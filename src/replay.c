@@ -103,6 +103,9 @@ static int open_replay(replay *r, const char *path) {
     STK_TRY(choose_slots(r));
     STK_TRY(open_cache(r));
     STK_TRY(stk_virtual_open(&r->virtual, r->reader, r->cache));
+    if (!r->o.verify)
+        STK_TRY(stk_chooser_open(&r->virtual.chooser, r->cache, r->header->n_layer, r->header->n_expert,
+                                 STK_TRACE_AHEAD_MAX * r->header->n_expert));
     if (r->o.io) {
         if (strncmp(r->o.io, "emu:", 4) != 0)
             return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
@@ -112,7 +115,8 @@ static int open_replay(replay *r, const char *path) {
     }
     uint32_t most = 1;
     for (uint32_t c = 0; c < r->header->n_class; c++) most = STK_MAX(most, r->n_slot[c] + r->header->classes[c].n_transit);
-    STK_TRY(stk_executor_open(&r->executor, &stk_virtual_world, &r->virtual, r->header->n_expert, most, &r->virtual.cost));
+    STK_TRY(stk_executor_open(&r->executor, &stk_virtual_world, &r->virtual, r->header->n_expert,
+                              r->header->n_layer * r->header->n_expert, most, &r->virtual.cost));
     r->stepper = (stk_stepper){.ops = &stk_virtual_stage,
                                .stage = &r->virtual,
                                .cache = r->cache,
@@ -171,7 +175,10 @@ static int take_record(replay *r, const stk_trace_record *record) {
         int rc = stk_stepper_run(&r->stepper, &step);
         return rc == STK_ECANCELED ? STK_OK : rc;
     }
-    case STK_TRACE_CLEAR: stk_virtual_take(&r->virtual); return stk_cache_clear(r->cache);
+    case STK_TRACE_CLEAR:
+        stk_virtual_take(&r->virtual);
+        stk_virtual_clear(&r->virtual);
+        return stk_cache_clear(r->cache);
     case STK_TRACE_COST: stk_virtual_take(&r->virtual); return STK_OK;
     case STK_TRACE_END:
         if (r->o.verify) STK_TRY(verify(r, &record->end));

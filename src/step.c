@@ -1,6 +1,8 @@
 /* step: the loop over layers. */
 #include "step.h"
 
+#include <stdio.h>
+
 /* A trace that cannot be written ends the step: a run that was to be recorded is worth nothing without its record. */
 static int record(stk_stepper *s, const stk_trace_record *r) {
     if (!s->trace) return STK_OK;
@@ -11,28 +13,52 @@ static int record(stk_stepper *s, const stk_trace_record *r) {
 }
 
 /* Lost experts leave the cache at this event, on record. */
-static int drop_lost(stk_stepper *s, const stk_decision *list, const uint32_t *lost, uint32_t n_lost) {
+static int drop_lost(stk_stepper *s, const uint32_t *lost, uint32_t n_lost) {
     int rc = STK_OK;
     for (uint32_t i = 0; i < n_lost; i++) {
-        uint32_t key = list[lost[i]].key;
-        int failed = stk_cache_drop(s->cache, key);
-        if (failed >= 0) failed = record(s, &(stk_trace_record){.kind = STK_TRACE_DROP, .drop_key = key});
+        int failed = stk_cache_drop(s->cache, lost[i]);
+        if (failed >= 0) failed = record(s, &(stk_trace_record){.kind = STK_TRACE_DROP, .drop_key = lost[i]});
         if (failed < 0 && rc >= 0) rc = failed;
     }
     return rc;
+}
+
+/* Reads ahead of later events, while the drive is on this one's misses. */
+static int read_ahead(stk_stepper *s, const stk_event *event) {
+    stk_ahead *list;
+    int n = s->ops->ahead(s->stage, event, &list);
+    if (n <= 0) return n;
+    for (int i = 0; i < n; i++) {
+        if (!list[i].issue) continue;
+        stk_decision d;
+        int taken = stk_cache_prefetch(s->cache, list[i].key, &d);
+        if (taken < 0) return taken;
+        list[i].issue = taken == 1;
+        if (taken) STK_TRY(stk_executor_prefetch(s->executor, &d));
+    }
+    return record(s, &(stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {(uint32_t)n, list}});
+}
+
+static int carry_out(stk_stepper *s, const stk_event *event, const stk_decision *list, uint32_t n) {
+    STK_TRY(stk_executor_begin(s->executor, event->layer, event, list, n));
+    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *event}));
+    STK_TRY(read_ahead(s, event));
+    return stk_executor_finish(s->executor, s->cancel);
 }
 
 static int run_event(stk_stepper *s, const stk_event *event) {
     const stk_decision *list;
     int n = stk_cache_event(s->cache, event->layer, event, &list);
     if (n < 0) return n;
-    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *event}));
+    int rc = carry_out(s, event, list, (uint32_t)n);
+    if (rc >= 0) return rc;
+    char why[512];
+    snprintf(why, sizeof why, "%s", stk_error_detail());
     const uint32_t *lost;
     uint32_t n_lost;
-    int rc = stk_executor_event(s->executor, event->layer, event, list, (uint32_t)n, s->cancel, &lost, &n_lost);
-    if (rc >= 0) return rc;
-    int failed = drop_lost(s, list, lost, n_lost);
-    return failed < 0 ? failed : rc;
+    stk_executor_give_up(s->executor, &lost, &n_lost);
+    int failed = drop_lost(s, lost, n_lost);
+    return failed < 0 ? failed : stk_fail(rc, "%s", why);
 }
 
 static int run_layer(stk_stepper *s, const stk_trace_step *step, uint32_t layer) {
@@ -95,11 +121,14 @@ void stk_stepper_count(const stk_stepper *s, stk_stats *out) {
                        .n_miss = c.n_miss,
                        .n_evict = c.n_evict,
                        .n_wave = c.n_wave,
+                       .n_prefetch = c.n_prefetch,
+                       .n_prefetch_used = c.n_prefetch_used,
                        .bytes = x.bytes,
                        .read_bytes = x.read_bytes,
                        .step_ns = s->step_ns,
                        .dense_ns = s->dense_ns,
                        .expert_ns = x.expert_ns,
+                       .arrive_ns = x.arrive_ns,
                        .wait_ns = x.wait_ns,
                        .trace_ns = s->trace_ns};
 }

@@ -16,6 +16,8 @@ typedef struct stk_stage_ops {
     /* Everything of a layer up to its event; layer is the model's. Returns 1 when the layer has experts (event filled;
      * event->layer is set to the dense MoE layer number), 0 when the layer is finished. */
     int (*route)(void *stage, uint32_t layer, stk_event *event);
+    /* What an event says of those to come, the likeliest first: *list lives until the next call. Returns how many. */
+    int (*ahead)(void *stage, const stk_event *event, stk_ahead **list);
     /* Combines the experts' outputs. */
     int (*combine)(void *stage, uint32_t layer);
     /* Final norm and output. */
@@ -41,8 +43,7 @@ typedef struct stk_stepper {
  */
 int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) STK_CHECKED;
 
-/* All counters since open, of the stepper, its cache and its executor; what only a stage knows is 0 (arrive_ns is within
- * expert_ns). */
+/* All counters since open, of the stepper, its cache and its executor; what only a stage knows is 0. */
 void stk_stepper_count(const stk_stepper *s, stk_stats *out);
 
 #endif

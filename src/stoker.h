@@ -186,6 +186,9 @@ typedef struct stk_engine_options {
     const char *trace;  /* NULL, or the file to record the run to */
     stk_progress_fn progress;
     void *progress_user;
+    const char *predictor;  /* what is read ahead of its use; NULL: "gate"; "none": nothing */
+    uint32_t predict_depth; /* layers ahead; 0: 1 */
+    uint32_t reserved2;
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
@@ -273,16 +276,18 @@ typedef struct stk_stats {
     uint64_t n_hit;    /* lookups that found their expert resident */
     uint64_t n_miss;
     uint64_t n_evict;
-    uint64_t n_wave;     /* n_event, plus the further waves of events that did not fit */
-    uint64_t bytes;      /* expert payload read */
-    uint64_t read_bytes; /* what the drive was asked for */
-    uint64_t step_ns;    /* time inside stk_step */
-    uint64_t dense_ns;   /* attention, norms, router, output */
-    uint64_t expert_ns;  /* computing experts */
-    uint64_t arrive_ns;  /* bringing read experts into their layout */
-    uint64_t wait_ns;    /* waiting for reads with nothing left to compute */
-    uint64_t io_ns;      /* time with at least one read in flight */
-    uint64_t trace_ns;   /* recording the trace */
+    uint64_t n_wave;          /* n_event, plus the further waves of events that did not fit */
+    uint64_t bytes;           /* expert payload read, prefetches included */
+    uint64_t read_bytes;      /* what the drive was asked for */
+    uint64_t step_ns;         /* time inside stk_step */
+    uint64_t dense_ns;        /* attention, norms, router, output */
+    uint64_t expert_ns;       /* computing experts */
+    uint64_t arrive_ns;       /* bringing read experts into their layout, while others may still be read */
+    uint64_t wait_ns;         /* waiting for reads with nothing left to compute */
+    uint64_t io_ns;           /* time with at least one read in flight */
+    uint64_t trace_ns;        /* recording the trace */
+    uint64_t n_prefetch;      /* experts read ahead of their use */
+    uint64_t n_prefetch_used; /* of these, those that an event used before they left */
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);

@@ -7,26 +7,44 @@
 #ifndef STK_VIRTUAL_H
 #define STK_VIRTUAL_H
 
+#include "chooser.h"
 #include "io/drive.h"
 #include "step.h"
 
-/* A read on its way. */
+/* A part of an expert on its way. */
 typedef struct stk_virtual_read {
     uint64_t done_ns;
-    uint32_t index; /* of the decision */
+    uint64_t order; /* of submission: what lands first among equals */
+    uint64_t bytes;
+    uint32_t key, part;
+    bool waiting; /* a prefetch that the drive has not begun: done_ns is not known */
 } stk_virtual_read;
+
+/* An expert that is asked for and not there yet. */
+typedef struct stk_virtual_flight {
+    uint32_t n_missing; /* parts */
+    uint32_t index;     /* of the decision that waits for it, or UINT32_MAX */
+    uint8_t up_missing; /* bits of its gate and up, where a trace has these parts */
+    uint8_t told;       /* phases that the executor knows of */
+} stk_virtual_flight;
 
 typedef struct stk_virtual {
     const stk_trace_header *header;
     stk_trace_reader *reader;
     stk_cache *cache;
     stk_cost cost;
-    bool timed; /* false: everything takes no time */
+    stk_chooser *chooser; /* chooses anew what is read ahead of what was predicted; NULL: as recorded */
+    bool timed;           /* false: everything takes no time */
     stk_drive drive;
     double now_ns;
-    stk_virtual_read *reads; /* [n_expert] */
-    uint32_t n_read;
-    uint32_t n_tok;                             /* of the step */
+    double arrive_ns;            /* time spent on packing so far */
+    stk_virtual_read *reads;     /* [n_layer * n_expert * n_part] */
+    stk_virtual_flight *flights; /* [n_layer * n_expert] */
+    stk_arrival *arrivals;       /* [2 * n_expert] */
+    uint32_t n_read, n_arrival;
+    uint64_t n_submitted;
+    stk_ahead *ahead; /* [STK_TRACE_AHEAD_MAX * n_expert] what the recorded run said of events to come */
+    uint32_t n_tok;   /* of the step */
     uint64_t dropped_bytes, dropped_read_bytes; /* of experts that the executor counted and the live run lost */
     stk_trace_record record;                    /* the next one, if have */
     bool have, ended;
@@ -38,6 +56,9 @@ void stk_virtual_close(stk_virtual *v);
 /* The next record without taking it; 0 at the end of the trace. */
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) STK_CHECKED;
 void stk_virtual_take(stk_virtual *v);
+
+/* Everything on its way is forgotten. */
+void stk_virtual_clear(stk_virtual *v);
 
 extern const stk_stage_ops stk_virtual_stage;
 extern const stk_world_ops stk_virtual_world;

@@ -27,6 +27,7 @@ typedef struct trace_input {
     uint16_t ids[TR_BATCH * TR_K], top_ids[TR_BATCH * TR_EXPERT], distinct[TR_EXPERT];
     float weights[TR_BATCH * TR_K], top_scores[TR_BATCH * TR_EXPERT];
     uint32_t counts[TR_EXPERT];
+    stk_ahead ahead[STK_TRACE_AHEAD_MAX * TR_EXPERT];
     stk_trace_record record;
 } trace_input;
 
@@ -137,10 +138,17 @@ static inline void tr_event(trace_input *t, uint32_t layer, uint32_t k, uint32_t
     t->record = (stk_trace_record){.kind = STK_TRACE_EVENT, .event = e};
 }
 
+/* Probabilities are such as a file can hold. */
+static inline void tr_ahead(trace_input *t, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        t->ahead[i] = (stk_ahead){tr_below(t, TR_LAYER * TR_EXPERT), (float)tr_below(t, 128) / 127.0f, tr_below(t, 2) != 0};
+    t->record = (stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {n, t->ahead}};
+}
+
 /* Record number i of an endless run: its content depends on the seed and i in order, so that a second input repeats it. */
 static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
     static const uint32_t n_tops[] = {TR_TOP, TR_TOP, TR_TOP, 0, TR_K, 3, TR_EXPERT};
-    uint32_t what = i == 0 ? 0 : tr_below(t, 41);
+    uint32_t what = i == 0 ? 0 : tr_below(t, 44);
     if (what < 8)
         tr_step(t, i, tr_below(t, 3) ? 1 : 1 + tr_below(t, TR_BATCH));
     else if (what < 37)
@@ -152,6 +160,8 @@ static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
         t->record = (stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = tr_number(t)};
     else if (what == 39)
         t->record = (stk_trace_record){.kind = STK_TRACE_CLEAR};
+    else if (what < 43)
+        tr_ahead(t, tr_below(t, 4) ? tr_below(t, 20) : tr_below(t, STK_TRACE_AHEAD_MAX * TR_EXPERT + 1));
     else {
         t->record = (stk_trace_record){.kind = STK_TRACE_COST};
         for (uint32_t j = 0; j < STK_TRACE_N_COST; j++) t->record.cost[j] = (double)tr_u64(t) * 0x1p-40;
@@ -192,6 +202,12 @@ static inline bool tr_same(const stk_trace_record *a, const stk_trace_record *b)
                tr_same_array(a->step.token, b->step.token, a->step.n_tok * 4u) &&
                tr_same_array(a->step.logits, b->step.logits, a->step.n_tok);
     case STK_TRACE_EVENT: return tr_same_event(&a->event, &b->event);
+    case STK_TRACE_AHEAD:
+        for (uint32_t i = 0; i < STK_MIN(a->ahead.n, b->ahead.n); i++)
+            if (a->ahead.list[i].key != b->ahead.list[i].key || a->ahead.list[i].p != b->ahead.list[i].p ||
+                a->ahead.list[i].issue != b->ahead.list[i].issue)
+                return false;
+        return a->ahead.n == b->ahead.n;
     case STK_TRACE_CLEAR: return true;
     case STK_TRACE_DROP: return a->drop_key == b->drop_key;
     case STK_TRACE_ABORT: return a->abort_step == b->abort_step;

@@ -45,6 +45,7 @@ enum { STK_TRACE_N_COST = 64 };
 enum stk_trace_kind {
     STK_TRACE_STEP,
     STK_TRACE_EVENT,
+    STK_TRACE_AHEAD,
     STK_TRACE_DROP,
     STK_TRACE_CLEAR,
     STK_TRACE_ABORT,
@@ -59,6 +60,13 @@ typedef struct stk_trace_step {
     const uint8_t *logits;            /* [n_tok] */
 } stk_trace_step;
 
+/* What the predictor said at an event of those to come, and what of it was read ahead. */
+typedef struct stk_trace_ahead {
+    uint32_t n;            /* at most STK_TRACE_AHEAD_MAX * n_expert */
+    const stk_ahead *list; /* [n] distinct keys; p is kept in 127 steps */
+} stk_trace_ahead;
+enum { STK_TRACE_AHEAD_MAX = 4 };
+
 /* Counters at the end of the run, to be compared by a verifying replay. */
 typedef struct stk_trace_end {
     uint64_t n_event, n_lookup, n_pair, n_hit, n_miss, n_evict, n_wave, bytes, read_bytes, cache_hash;
@@ -68,9 +76,10 @@ typedef struct stk_trace_record {
     enum stk_trace_kind kind;
     union {
         stk_trace_step step;
-        stk_event event;     /* of the latest step; see below */
-        uint32_t drop_key;   /* the expert with this key never arrived and was evicted here */
-        uint64_t abort_step; /* this step returned an error: its positions were taken back */
+        stk_event event;       /* of the latest step; see below */
+        stk_trace_ahead ahead; /* at the latest event */
+        uint32_t drop_key;     /* the expert with this key never arrived and was evicted here */
+        uint64_t abort_step;   /* this step returned an error: its positions were taken back */
         double cost[STK_TRACE_N_COST];
         stk_trace_end end;
     };

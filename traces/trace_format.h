@@ -41,6 +41,7 @@ enum trace_tag {
     TRACE_TAG_END,
     TRACE_TAG_STEP_AGAIN, /* the running step, for a frame that begins within it; not returned to the reader's caller */
     TRACE_TAG_CLEAR,
+    TRACE_TAG_AHEAD,
 };
 
 /* Flags of an event. */

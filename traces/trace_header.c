@@ -52,7 +52,7 @@ size_t stk_trace_header_bytes(const stk_trace_header *h) {
 
 size_t stk_trace_record_bytes(const stk_trace_header *h) {
     /* A token: seq, pos, token and its logits bit in a step; k ids and weights, n_expert scored ids in an event. */
-    return 1024 + (size_t)h->n_batch * (16 + ((size_t)h->k + h->n_expert) * 7);
+    return 1024 + 32 * (size_t)h->n_expert + (size_t)h->n_batch * (16 + ((size_t)h->k + h->n_expert) * 7);
 }
 
 /* ---- Encoding ----------------------------------------------------------------------------------------------------------- */

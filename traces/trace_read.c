@@ -36,7 +36,7 @@ struct stk_trace_reader {
     uint64_t step_check; /* of the latest STEP, for its repetitions */
     stk_trace_step step;
     array seq, pos, token, logits;
-    array ids, weights, top_ids, top_scores;
+    array ids, weights, top_ids, top_scores, ahead;
     uint16_t *distinct;           /* [header.n_expert] */
     uint32_t *counts, *of_expert; /* [header.n_expert] by place in distinct, by expert */
 
@@ -246,6 +246,24 @@ static void get_end(trace_in *in, stk_trace_end *e) {
     for (size_t i = 0; i < STK_ARRAY_LEN(numbers); i++) *numbers[i] = get_varint(in);
 }
 
+/* Entries take at least two bytes each, so what is allocated is in proportion to what is there. */
+static int get_ahead(stk_trace_reader *r, stk_trace_ahead *a) {
+    trace_in *in = &r->in;
+    uint32_t n = a->n = get_u32(in, STK_TRACE_AHEAD_MAX * r->header.n_expert);
+    if (in->bad || n > in_left(in) / 2) return malformed(r, "cut short or out of range");
+    STK_TRY(grow(&r->ahead, n, sizeof(stk_ahead)));
+    stk_ahead *list = r->ahead.data;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t p = 0;
+        list[i].key = get_u32(in, r->header.n_layer * r->header.n_expert - 1);
+        get_bytes(in, &p, 1);
+        list[i].p = (float)(p >> 1) / 127.0f;
+        list[i].issue = p & 1;
+    }
+    a->list = list;
+    return 0;
+}
+
 /* Decodes one record; 0 for one that is not the caller's. */
 static int get_record(stk_trace_reader *r, stk_trace_record *out) {
     trace_in *in = &r->in;
@@ -265,6 +283,10 @@ static int get_record(stk_trace_reader *r, stk_trace_record *out) {
     case TRACE_TAG_EVENT:
         out->kind = STK_TRACE_EVENT;
         STK_TRY(get_event(r, &out->event));
+        break;
+    case TRACE_TAG_AHEAD:
+        out->kind = STK_TRACE_AHEAD;
+        STK_TRY(get_ahead(r, &out->ahead));
         break;
     case TRACE_TAG_DROP:
         out->kind = STK_TRACE_DROP;
@@ -380,8 +402,8 @@ void stk_trace_reader_close(stk_trace_reader **reader) {
     if (r->fd >= 0) close(r->fd);
     ZSTD_freeDCtx(r->zstd);
     stk_trace_header_free(&r->header);
-    const array *const arrays[] = {&r->packed, &r->raw, &r->seq,     &r->pos,     &r->token,
-                                   &r->logits, &r->ids, &r->weights, &r->top_ids, &r->top_scores};
+    const array *const arrays[] = {&r->packed, &r->raw,     &r->seq,     &r->pos,        &r->token, &r->logits,
+                                   &r->ids,    &r->weights, &r->top_ids, &r->top_scores, &r->ahead};
     for (size_t i = 0; i < STK_ARRAY_LEN(arrays); i++) free(arrays[i]->data);
     free(r->distinct);
     free(r->counts);

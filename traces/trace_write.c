@@ -223,6 +223,17 @@ static int check_event(const stk_trace_writer *w, const stk_event *e) {
     return 0;
 }
 
+static int check_ahead(const stk_trace_writer *w, const stk_trace_ahead *a) {
+    if (a->n > STK_TRACE_AHEAD_MAX * w->n_expert)
+        return stk_fail(STK_EINVAL, "trace %s: %u experts are said to come, at most %u can be", w->path, a->n,
+                        STK_TRACE_AHEAD_MAX * w->n_expert);
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->list[i].key >= w->n_layer * w->n_expert || !(a->list[i].p >= 0 && a->list[i].p <= 1))
+            return stk_fail(STK_EINVAL, "trace %s: expert %u of %u is said to come with probability %g", w->path, a->list[i].key,
+                            w->n_layer * w->n_expert, (double)a->list[i].p);
+    return 0;
+}
+
 static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
     if (w->ended) return stk_fail(STK_ESTATE, "trace %s: a record after the end", w->path);
     switch (r->kind) {
@@ -231,6 +242,7 @@ static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
         return stk_fail(STK_EINVAL, "trace %s: a step of %u tokens, the header allows 1 .. %u", w->path, r->step.n_tok,
                         w->n_batch);
     case STK_TRACE_EVENT: return check_event(w, &r->event);
+    case STK_TRACE_AHEAD: return check_ahead(w, &r->ahead);
     case STK_TRACE_DROP:
         if (r->drop_key < w->n_layer * w->n_expert) return 0;
         return stk_fail(STK_EINVAL, "trace %s: expert %u dropped of %u", w->path, r->drop_key, w->n_layer * w->n_expert);
@@ -240,6 +252,15 @@ static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
     case STK_TRACE_END: return 0;
     }
     return stk_fail(STK_EINVAL, "trace %s: a record of kind %d", w->path, (int)r->kind);
+}
+
+static uint8_t *put_ahead(uint8_t *p, const stk_trace_ahead *a) {
+    p = put_varint(p, a->n);
+    for (uint32_t i = 0; i < a->n; i++) {
+        p = put_varint(p, a->list[i].key);
+        *p++ = (uint8_t)((unsigned)(a->list[i].p * 127.0f + 0.5f) << 1 | a->list[i].issue);
+    }
+    return p;
 }
 
 static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_record *r) {
@@ -259,6 +280,7 @@ static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_reco
         }
         *p++ = TRACE_TAG_EVENT;
         return put_event(p, &r->event);
+    case STK_TRACE_AHEAD: *p++ = TRACE_TAG_AHEAD; return put_ahead(p, &r->ahead);
     case STK_TRACE_DROP: *p++ = TRACE_TAG_DROP; return put_varint(p, r->drop_key);
     case STK_TRACE_CLEAR: *p++ = TRACE_TAG_CLEAR; return p;
     case STK_TRACE_ABORT: *p++ = TRACE_TAG_ABORT; return put_varint(p, r->abort_step);

@@ -25,10 +25,10 @@ typedef struct cli_list {
 typedef struct cli_settings {
     const char *operand; /* the argument without a dash, NULL for none */
     const char *model, *prompt, *file, *output;
-    const char *io, *policy, *cpu, *trace;
+    const char *io, *policy, *predictor, *cpu, *trace;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     cli_list tokens, chunk;
-    int64_t n_predict, n_greedy, n_ctx, n_threads, n_batch;
+    int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch;
     int64_t top_k, repeat_last_n, seed, n_slot;
     double temp, top_p, min_p, repeat_penalty;
     uint64_t ram_bytes;

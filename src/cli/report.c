@@ -11,9 +11,10 @@ static const struct counter {
 } counters[] = {
 #define COUNTER(field)                                                                                                           \
     { #field, offsetof(stk_stats, field) }
-    COUNTER(n_step),   COUNTER(n_token),   COUNTER(n_event),   COUNTER(n_lookup), COUNTER(n_pair),     COUNTER(n_hit),
-    COUNTER(n_miss),   COUNTER(n_evict),   COUNTER(n_wave),    COUNTER(bytes),    COUNTER(read_bytes), COUNTER(step_ns),
-    COUNTER(dense_ns), COUNTER(expert_ns), COUNTER(arrive_ns), COUNTER(wait_ns),  COUNTER(io_ns),      COUNTER(trace_ns),
+    COUNTER(n_step),     COUNTER(n_token), COUNTER(n_event),  COUNTER(n_lookup),   COUNTER(n_pair),
+    COUNTER(n_hit),      COUNTER(n_miss),  COUNTER(n_evict),  COUNTER(n_wave),     COUNTER(bytes),
+    COUNTER(read_bytes), COUNTER(step_ns), COUNTER(dense_ns), COUNTER(expert_ns),  COUNTER(arrive_ns),
+    COUNTER(wait_ns),    COUNTER(io_ns),   COUNTER(trace_ns), COUNTER(n_prefetch), COUNTER(n_prefetch_used),
 #undef COUNTER
 };
 enum { N_COUNTER = sizeof counters / sizeof counters[0] };

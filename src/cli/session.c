@@ -53,6 +53,8 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.seed = (uint64_t)s->seed;
     o.io = s->io;
     o.policy = s->policy;
+    o.predictor = s->predictor;
+    o.predict_depth = (uint32_t)s->n_ahead;
     o.cpu = s->cpu;
     o.trace = s->trace;
     o.progress = cli_progress;

@@ -81,9 +81,10 @@ static int measure(bench *b, const char *test, uint32_t n, uint32_t most, uint32
     if (stk_engine_get_stats(b->engine, &s) < 0) return fail("stats");
     qsort(b->step_ns, b->n_step, sizeof *b->step_ns, compare);
     print_head(b, test, rep);
-    printf(",%.2f,%" PRIu64 ",%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.2f\n", n / ns * 1e9, b->step_ns[b->n_step / 2],
+    printf(",%.2f,%" PRIu64 ",%.0f,%.0f,%.0f,%.0f,%.0f,%.0f,%.2f,%.2f,%.2f\n", n / ns * 1e9, b->step_ns[b->n_step / 2],
            (double)s.dense_ns * per, (double)s.expert_ns * per, (double)s.arrive_ns * per, (double)s.wait_ns * per,
-           (double)s.bytes * per, (double)s.read_bytes * per, (double)s.n_miss * per);
+           (double)s.bytes * per, (double)s.read_bytes * per, (double)s.n_miss * per, (double)s.n_prefetch * per,
+           (double)s.n_prefetch_used * per);
     fflush(stdout);
     return 0;
 }
@@ -100,21 +101,23 @@ static int measure_drive(bench *b) {
         uint32_t first = draw(b, n_expert), step = 1 + 2 * draw(b, n_expert / 2), left = n;
         for (uint32_t i = 0; i < n; i++) {
             uint16_t expert = (uint16_t)((first + i * step) % n_expert);
-            stk_decision d = {.key = layer * n_expert + expert, .expert = expert, .kind = STK_ADMIT, .slot = i};
+            stk_decision d = {
+                .key = layer * n_expert + expert, .expert = expert, .kind = STK_ADMIT, .slot = i, .victim = STK_NO_KEY};
             uint64_t payload, asked;
             stk_store_sizes(e->store, layer, expert, &payload, &asked);
             bytes += asked;
             if (stk_store_read(e->store, layer, &d, i) < 0) return free(done), fail("read");
         }
         while (left > 0) {
-            int got = stk_store_reap(e->store, done, n_expert, true);
-            if (got < 0) return free(done), fail("reap");
-            left -= (uint32_t)got;
+            if (stk_store_poll(e->store, true) < 0) return free(done), fail("read");
+            (void)stk_store_pick(e->store, true);
+            (void)stk_store_settle(e->store); /* nothing is packed: the drive alone is measured */
+            left -= stk_store_take(e->store, done, n_expert);
         }
     }
     free(done);
     print_head(b, "drive", 0);
-    printf(",%.0f,,,,,,,,\n", (double)bytes / (double)(now - start) * 1e9);
+    printf(",%.0f,,,,,,,,,,\n", (double)bytes / (double)(now - start) * 1e9);
     fflush(stdout);
     return stk_engine_drop_experts(e) < 0 ? fail("drop") : 0;
 }
@@ -165,8 +168,13 @@ static int set(bench *b, const char *arg) {
     const struct {
         const char *key;
         uint32_t *at;
-    } keys[] = {{"prompt", &b->prompt}, {"gen", &b->gen},       {"reps", &b->reps},
-                {"drive", &b->drive},   {"t", &b->o.n_threads}, {"batch", &b->o.n_batch}};
+    } keys[] = {{"prompt", &b->prompt},
+                {"gen", &b->gen},
+                {"reps", &b->reps},
+                {"drive", &b->drive},
+                {"t", &b->o.n_threads},
+                {"batch", &b->o.n_batch},
+                {"lookahead", &b->o.predict_depth}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (strlen(keys[i].key) != n || strncmp(keys[i].key, arg, n) != 0) continue;
         *keys[i].at = (uint32_t)number;
@@ -174,6 +182,7 @@ static int set(bench *b, const char *arg) {
     }
     if (n == 2 && !strncmp(arg, "io", n)) return b->o.io = value, 0;
     if (n == 3 && !strncmp(arg, "cpu", n)) return b->o.cpu = value, 0;
+    if (n == 9 && !strncmp(arg, "predictor", n)) return b->o.predictor = value, 0;
     if (n == 3 && !strncmp(arg, "ram", n)) {
         if (strchr(value, '%'))
             b->ram_percent = strtod(value, NULL);
@@ -195,7 +204,7 @@ int main(int argc, char **argv) {
     machine_name(b.machine, sizeof b.machine);
     puts("machine,commit,model,cpu,io,threads,ram_bytes,warm_up,test,rep,tok_s,median_ns,dense_ns,expert_ns,arrive_ns,wait_ns,"
          "bytes,"
-         "read_bytes,misses");
+         "read_bytes,misses,prefetches,prefetches_used");
     int rc = bench_all(&b);
     (void)stk_engine_close(&b.engine);
     stk_model_close(&b.model);

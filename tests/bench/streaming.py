@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does reading hide behind computing? Compares the median time of a token with what the parts alone would take.
 
-usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [--ram PERCENT] [--io SPEC] [--modelled]
+usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [--ram PERCENT] [--io SPEC] [--modelled] [--predictor NAME]
 
 First without misses (all experts in RAM): the dense and the expert time of a token. Then with RAM for --ram percent of the experts, on the real drive, whose
 speed is measured just before and after with the engine's own pattern of reads: a token should take at most dense + 1.25 x max(bytes missed / read speed,
@@ -21,14 +21,15 @@ def part(rows, name):
 
 def one_round(a, warm, bandwidth):
     io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
-    rows = bench_model(a.build, a.model, prompt=64, gen=a.gen, reps=3, t=a.threads, ram=f'{a.ram}%', io=io, drive=None if bandwidth else a.drive)
+    rows = bench_model(a.build, a.model, prompt=64, gen=a.gen, reps=3, t=a.threads, ram=f'{a.ram}%', io=io, drive=None if bandwidth else a.drive, predictor=a.predictor)
     read_s = bandwidth or median(r['tok_s'] for r in rows if r['test'] == 'drive')
+    ahead, used = part(rows, 'prefetches'), part(rows, 'prefetches_used')
     read_ns = part(rows, 'read_bytes') / read_s * 1e9
     dense, expert = part(warm, 'dense_ns'), part(warm, 'expert_ns')
     bound = dense + a.factor * max(read_ns, expert)
     took = part(rows, 'median_ns')
     print(f'token {took / 1e6:7.2f} ms, bound {bound / 1e6:7.2f} ms = dense {dense / 1e6:.2f} + {a.factor} x max(read {read_ns / 1e6:.2f}, expert {expert / 1e6:.2f}); '
-          f'{part(rows, "misses"):.1f} misses, {part(rows, "bytes") / 1e6:.1f} MB a token, drive {read_s / 1e9:.2f} GB/s, waited {part(rows, "wait_ns") / 1e6:.2f} ms, '
+          f'{part(rows, "misses"):.1f} misses, {ahead:.1f} read ahead ({used:.1f} used), {part(rows, "bytes") / 1e6:.1f} MB a token, drive {read_s / 1e9:.2f} GB/s, waited {part(rows, "wait_ns") / 1e6:.2f} ms, '
           f'arrivals {part(rows, "arrive_ns") / 1e6:.2f} ms', flush=True)
     return took / bound
 
@@ -40,6 +41,7 @@ def main():
     for name, default in (('rounds', 3), ('threads', 2), ('gen', 64), ('ram', 50), ('drive', 4)):
         p.add_argument('--' + name, type=int, default=default)
     p.add_argument('--io')
+    p.add_argument('--predictor')
     p.add_argument('--modelled', action='store_true')
     a = p.parse_args()
     a.factor = 1.2 if a.modelled else 1.25

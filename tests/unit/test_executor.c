@@ -26,6 +26,8 @@ typedef struct world {
     uint32_t computed[MAX]; /* times, by decision */
     const stk_decision *list;
     bool drained;
+    uint32_t lost[MAX];
+    uint32_t prefetched[MAX], n_prefetched;
 } world;
 
 static uint64_t now_ns(void *p) { return ((world *)p)->now; }
@@ -46,6 +48,22 @@ static int do_read(void *p, uint32_t layer, const stk_decision *d, uint32_t inde
     return 0;
 }
 
+static int do_prefetch(void *p, uint32_t layer, const stk_decision *d) {
+    world *w = p;
+    (void)layer;
+    w->prefetched[w->n_prefetched++] = d->key;
+    return 0;
+}
+
+static int do_want(void *p, const stk_decision *d, uint32_t index) {
+    world *w = p;
+    if (w->landed[d->slot]) return 1;
+    w->drive_free = STK_MAX(w->drive_free, w->now) + w->read_ns;
+    w->flight[w->n_flight].done = w->drive_free;
+    w->flight[w->n_flight++].index = index;
+    return 0;
+}
+
 static int do_reap(void *p, stk_arrival *out, uint32_t max, bool wait) {
     world *w = p;
     if (wait) {
@@ -63,7 +81,7 @@ static int do_reap(void *p, stk_arrival *out, uint32_t max, bool wait) {
         uint32_t at = w->flight[i].index;
         bool failed = (int)at == w->fail_index;
         w->landed[w->list[at].slot] = !failed;
-        out[n++] = (stk_arrival){at, failed ? stk_fail(STK_EIO, "injected") : 0};
+        out[n++] = (stk_arrival){at, failed ? stk_fail(STK_EIO, "injected") : 0, STK_PHASE_ALL};
     }
     w->n_flight = kept;
     return (int)n;
@@ -77,16 +95,26 @@ static int do_compute(void *p, uint32_t layer, const stk_event *event, const stk
         const stk_decision *d = tasks[i].decision;
         cr_assert_eq(w->owner[d->slot], d->key, "expert %u is not in its slot", d->key);
         cr_assert(w->landed[d->slot]);
-        cr_assert_eq(tasks[i].arrived, d->kind != STK_HIT);
         w->computed[d - w->list]++;
         w->now += w->compute_ns;
     }
     return 0;
 }
 
-static void do_drain(void *p) {
-    ((world *)p)->n_flight = 0;
-    ((world *)p)->drained = true;
+static uint32_t do_drain(void *p, const uint32_t **keys) {
+    world *w = p;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < MAX; i++)
+        if (w->owner[i] != UINT32_MAX && !w->landed[i]) w->lost[n++] = w->owner[i];
+    w->n_flight = 0;
+    w->drained = true;
+    *keys = w->lost;
+    return n;
+}
+
+static uint64_t do_arrive_ns(void *p) {
+    (void)p;
+    return 0;
 }
 
 static void do_sizes(void *p, uint32_t layer, uint32_t expert, uint64_t *payload, uint64_t *asked) {
@@ -96,7 +124,7 @@ static void do_sizes(void *p, uint32_t layer, uint32_t expert, uint64_t *payload
     *asked = 4096;
 }
 
-static const stk_world_ops ops = {now_ns, do_read, do_reap, do_compute, do_drain, do_sizes};
+static const stk_world_ops ops = {now_ns, do_read, do_prefetch, do_want, do_reap, do_compute, do_drain, do_sizes, do_arrive_ns};
 
 static void start(world *w, const stk_decision *list, uint32_t n, uint64_t read_ns, uint64_t compute_ns) {
     memset(w, 0, sizeof *w);
@@ -115,8 +143,17 @@ static void start(world *w, const stk_decision *list, uint32_t n, uint64_t read_
 static stk_executor *open_executor(world *w, stk_cost *cost) {
     stk_executor *x;
     stk_cost_default(cost);
-    cr_assert_eq(stk_executor_open(&x, &ops, w, MAX, MAX, cost), 0);
+    cr_assert_eq(stk_executor_open(&x, &ops, w, MAX, MAX, MAX, cost), 0);
     return x;
+}
+
+static int run(stk_executor *x, const stk_event *e, const stk_decision *list, uint32_t n, const atomic_int *cancel,
+               const uint32_t **lost, uint32_t *n_lost) {
+    *n_lost = 0;
+    int rc = stk_executor_begin(x, 0, e, list, n);
+    if (rc >= 0) rc = stk_executor_finish(x, cancel);
+    if (rc < 0) stk_executor_give_up(x, lost, n_lost);
+    return rc;
 }
 
 static stk_decision make(uint32_t key, enum stk_decision_kind kind, uint32_t slot, uint32_t victim, uint32_t wave) {
@@ -135,7 +172,7 @@ Test(executor, hits_are_computed_while_misses_are_read) {
     atomic_int cancel = 0;
     const uint32_t *lost;
     uint32_t n_lost;
-    cr_assert_eq(stk_executor_event(x, 0, &e, list, 8, &cancel, &lost, &n_lost), 0);
+    cr_assert_eq(run(x, &e, list, 8, &cancel, &lost, &n_lost), 0);
     for (int i = 0; i < 8; i++) cr_assert_eq(w.computed[i], 1);
     cr_assert_eq(w.now, 800, "4 reads are hidden behind 8 computations of the same length");
     stk_executor_stats s;
@@ -158,7 +195,7 @@ Test(executor, a_slow_drive_costs_its_time_and_one_computation) {
     atomic_int cancel = 0;
     const uint32_t *lost;
     uint32_t n_lost;
-    cr_assert_eq(stk_executor_event(x, 0, &e, list, 6, &cancel, &lost, &n_lost), 0);
+    cr_assert_eq(run(x, &e, list, 6, &cancel, &lost, &n_lost), 0);
     cr_assert_eq(w.now, 6010);
     stk_executor_close(&x);
 }
@@ -175,7 +212,7 @@ Test(executor, waves_reuse_slots_after_their_experts_were_computed) {
     atomic_int cancel = 0;
     const uint32_t *lost;
     uint32_t n_lost;
-    cr_assert_eq(stk_executor_event(x, 0, &e, list, 9, &cancel, &lost, &n_lost), 0);
+    cr_assert_eq(run(x, &e, list, 9, &cancel, &lost, &n_lost), 0);
     for (int i = 0; i < 9; i++) cr_assert_eq(w.computed[i], 1);
     stk_executor_close(&x);
 }
@@ -192,7 +229,7 @@ Test(executor, a_failed_read_names_what_was_lost_and_the_next_event_runs) {
     atomic_int cancel = 0;
     const uint32_t *lost;
     uint32_t n_lost;
-    cr_assert_eq(stk_executor_event(x, 0, &e, list, 5, &cancel, &lost, &n_lost), STK_EIO);
+    cr_assert_eq(run(x, &e, list, 5, &cancel, &lost, &n_lost), STK_EIO);
     cr_assert_str_eq(stk_error_detail(), "injected");
     cr_assert(w.drained);
     cr_assert_eq(n_lost, 3);
@@ -200,7 +237,7 @@ Test(executor, a_failed_read_names_what_was_lost_and_the_next_event_runs) {
     cr_assert_eq(w.computed[0] + w.computed[1], 2);
     stk_decision again[1] = {make(2, STK_ADMIT, 2, STK_NO_KEY, 0)};
     start(&w, again, 1, 100, 1);
-    cr_assert_eq(stk_executor_event(x, 0, &e, again, 1, &cancel, &lost, &n_lost), 0);
+    cr_assert_eq(run(x, &e, again, 1, &cancel, &lost, &n_lost), 0);
     cr_assert_eq(w.computed[0], 1);
     stk_executor_close(&x);
 }
@@ -218,7 +255,7 @@ Test(executor, a_cancelled_event_loses_what_has_not_been_computed) {
     stk_event e = {.n_tok = 1};
     const uint32_t *lost;
     uint32_t n_lost;
-    cr_assert_eq(stk_executor_event(x, 0, &e, list, 4, &cancel, &lost, &n_lost), STK_ECANCELED);
+    cr_assert_eq(run(x, &e, list, 4, &cancel, &lost, &n_lost), STK_ECANCELED);
     cr_assert(w.drained);
     cr_assert_eq(n_lost, 4);
     stk_executor_close(&x);

@@ -1,0 +1,96 @@
+/* chooser: what is worth reading ahead. */
+#include "chooser.h"
+
+#include <stdlib.h>
+
+enum {
+    BUCKETS = 16,    /* of probability */
+    PRIOR = 8,       /* settled experts that the predictor's own word counts for */
+    COUNT_MAX = 512, /* at this many counts are halved, so that they follow a change of text */
+};
+
+/*
+ * The least probability at which an absent expert is read ahead. A right guess saves up to a whole read that the CPU would wait
+ * for; a wrong one costs a place at the cache's cold end and bytes on a drive that is often idle, but whose piece in flight
+ * demand may have to wait for.
+ */
+static const float least_p = 0.45f;
+
+typedef struct expected {
+    uint32_t key;
+    uint8_t depth, bucket;
+} expected;
+
+struct stk_chooser {
+    const stk_cache *cache;
+    uint32_t n_layer, n_expert, n_max;
+    expected *expected; /* [n_max] absent experts whose layer has not come yet */
+    uint32_t n_expected;
+    uint32_t n[STK_PREDICT_DEPTH_MAX][BUCKETS], n_used[STK_PREDICT_DEPTH_MAX][BUCKETS];
+};
+
+int stk_chooser_open(stk_chooser **out, const stk_cache *cache, uint32_t n_layer, uint32_t n_expert, uint32_t cap) {
+    *out = NULL;
+    stk_chooser *c = calloc(1, sizeof *c);
+    if (!c) return stk_fail(STK_ENOMEM, "out of memory for reading ahead");
+    c->cache = cache;
+    c->n_layer = n_layer;
+    c->n_expert = n_expert;
+    c->n_max = cap * STK_PREDICT_DEPTH_MAX;
+    c->expected = calloc(c->n_max, sizeof *c->expected);
+    if (!c->expected) {
+        stk_chooser_close(&c);
+        return stk_fail(STK_ENOMEM, "out of memory for reading ahead");
+    }
+    *out = c;
+    return STK_OK;
+}
+
+void stk_chooser_close(stk_chooser **chooser) {
+    if (!*chooser) return;
+    free((*chooser)->expected);
+    free(*chooser);
+    *chooser = NULL;
+}
+
+static bool event_has(const stk_event *event, uint32_t expert) {
+    uint32_t low = 0, high = event->n_distinct;
+    while (low < high) {
+        uint32_t mid = (low + high) / 2;
+        if (event->distinct[mid] < expert)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < event->n_distinct && event->distinct[low] == expert;
+}
+
+/* Counts what was expected of the event's layer; what was expected of layers that were passed over is forgotten. */
+static void settle(stk_chooser *c, const stk_event *event) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->n_expected; i++) {
+        expected e = c->expected[i];
+        uint32_t layer = e.key / c->n_expert;
+        if (layer > event->layer) c->expected[kept++] = e;
+        if (layer != event->layer) continue;
+        uint32_t *n = &c->n[e.depth][e.bucket], *n_used = &c->n_used[e.depth][e.bucket];
+        *n_used += event_has(event, e.key % c->n_expert);
+        if (++*n < COUNT_MAX) continue;
+        *n /= 2;
+        *n_used /= 2;
+    }
+    c->n_expected = kept;
+}
+
+void stk_chooser_event(stk_chooser *c, const stk_event *event, stk_ahead *list, uint32_t n) {
+    settle(c, event);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_ahead *a = &list[i];
+        uint32_t depth = a->key / c->n_expert - event->layer - 1, bucket = STK_MIN((uint32_t)(a->p * BUCKETS), BUCKETS - 1u);
+        a->issue = false;
+        if (depth >= STK_PREDICT_DEPTH_MAX || stk_cache_slot(c->cache, a->key) >= 0) continue;
+        float p = ((float)c->n_used[depth][bucket] + PRIOR * a->p) / (float)(c->n[depth][bucket] + PRIOR);
+        a->issue = p >= least_p;
+        if (c->n_expected < c->n_max) c->expected[c->n_expected++] = (expected){a->key, (uint8_t)depth, (uint8_t)bucket};
+    }
+}

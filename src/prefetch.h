@@ -1,0 +1,42 @@
+/*
+ * prefetch: what is read ahead of its use: it asks the predictor at every event, keeps its score card, and lets the chooser
+ * (chooser.h) say what of it is worth its bytes. That a read yields to demand is io's business, that an expert leaves for it the
+ * cache's.
+ *
+ * Who may call it: src/. Pure but for what the cache says of residency; all memory is taken at open.
+ */
+#ifndef STK_PREFETCH_H
+#define STK_PREFETCH_H
+
+#include "cache/cache.h"
+#include "predict/score.h"
+
+/* A step of more tokens is a prompt's: it uses nearly every expert, and there is little to predict. */
+enum { STK_LOOKAHEAD_TOKENS = 8 };
+
+typedef struct stk_prefetch stk_prefetch;
+
+typedef struct stk_prefetch_config {
+    const char *predictor;
+    uint32_t depth;       /* layers ahead, 1 to STK_PREDICT_DEPTH_MAX */
+    uint32_t n_layer;     /* MoE layers */
+    uint32_t n_expert, k; /* of a layer; of a token */
+    uint64_t seed;
+    const stk_cache *cache; /* borrowed */
+} stk_prefetch_config;
+
+/* Errors: STK_EINVAL (no such predictor, depth), STK_ENOMEM. */
+int stk_prefetch_open(stk_prefetch **out, const stk_prefetch_config *config) STK_CHECKED;
+void stk_prefetch_close(stk_prefetch **prefetch);
+
+/* How many routers of layers after `layer` the predictor wants to hear in a step of n_tok tokens. */
+uint32_t stk_prefetch_lookahead(const stk_prefetch *prefetch, uint32_t layer, uint32_t n_tok);
+
+/* Tells the predictor of an event, and lists what it expects of the layers ahead, nearest layer first, the likeliest first;
+ * `issue` marks what is worth reading now. *list lives until the next call. Returns how many. */
+int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const stk_lookahead *look, stk_ahead **list) STK_CHECKED;
+
+/* How the predictor did at `depth`. */
+void stk_prefetch_get_score(const stk_prefetch *prefetch, uint32_t depth, stk_score_figures *figures);
+
+#endif
