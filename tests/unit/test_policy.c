@@ -2,7 +2,27 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "cache/future.h"
 #include "cache/policies.h"
+
+enum { MAX_STATE = 8192 };
+
+/* What the future holds does not matter here. */
+static stk_future *future;
+static stk_future_cursor *cursor;
+
+static void setup(void) {
+    cr_assert_eq(stk_future_open(&future, 1, 1, NULL), 0);
+    cr_assert_eq(stk_future_end(future), 0);
+    cr_assert_eq(stk_future_cursor_open(&cursor, future), 0);
+}
+
+static void teardown(void) {
+    stk_future_cursor_close(&cursor);
+    stk_future_close(&future);
+}
+
+TestSuite(policy, .init = setup, .fini = teardown);
 
 Test(policy, names_and_registry_agree) {
     uint32_t n = 0;
@@ -21,7 +41,7 @@ Test(policy, each_keeps_its_contract) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *p;
-        stk_policy_config config = {.n_key = 100, .n_expert = 10, .n_slot = 8, .seed = 3};
+        stk_policy_config config = {.n_key = 100, .n_expert = 10, .n_slot = 8, .seed = 3, .future = cursor};
         uint64_t busy[2] = {0, 0};
         uint32_t key = 1234;
         cr_assert_eq(ops->open(&p, &config), 0);
@@ -53,9 +73,9 @@ Test(policy, a_saved_state_repeats_the_same_victims) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *a, *b;
-        const stk_policy_config config = {.n_key = 64, .n_expert = 64, .n_slot = 20, .seed = 9};
+        const stk_policy_config config = {.n_key = 64, .n_expert = 64, .n_slot = 20, .seed = 9, .future = cursor};
         const uint64_t busy[1] = {0};
-        unsigned char state[512], again[512];
+        unsigned char state[MAX_STATE], again[MAX_STATE];
         cr_assert_eq(ops->open(&a, &config), 0);
         cr_assert_eq(ops->open(&b, &config), 0);
         int64_t bytes = ops->save(a, NULL, 0);
@@ -89,8 +109,8 @@ Test(policy, hostile_states_do_no_harm) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *p;
-        const stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6, .seed = 9};
-        unsigned char good[128], bad[128], now[128];
+        const stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6, .seed = 9, .future = cursor};
+        unsigned char good[MAX_STATE], bad[MAX_STATE], now[MAX_STATE];
         cr_assert_eq(ops->open(&p, &config), 0);
         for (uint32_t i = 0; i < 5; i++) cr_assert_eq(ops->inserted(p, 8 * i, STK_WHY_WARM), 0);
         size_t bytes = (size_t)ops->save(p, good, sizeof good);
@@ -114,7 +134,7 @@ Test(policy, hostile_states_do_no_harm) {
         }
         for (size_t at = 0; at < bytes; at++)
             for (uint32_t flip = 1; flip < 256; flip++) {
-                memcpy(bad, good, sizeof bad);
+                memcpy(bad, good, bytes);
                 bad[at] ^= (unsigned char)flip;
                 if (ops->load(p, bad, bytes) < 0) continue;
                 uint64_t busy[1] = {0};
@@ -133,8 +153,8 @@ Test(policy, a_state_of_more_experts_than_slots_is_refused) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *big, *small;
-        unsigned char state[256];
-        stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6};
+        unsigned char state[MAX_STATE];
+        stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6, .future = cursor};
         cr_assert_eq(ops->open(&big, &config), 0);
         config.n_slot = 3;
         cr_assert_eq(ops->open(&small, &config), 0);
