@@ -57,19 +57,20 @@ static int mrs_open(stk_policy **out, const stk_policy_config *config) {
     return rc;
 }
 
-/* What is not a number above 0 counts nothing: scores come from a router or from any file. */
 static void score(stk_policy *p, uint32_t expert, double s) {
-    if (expert >= p->ranked.n_expert || !(s > 0)) return;
+    if (expert >= p->ranked.n_expert) return;
     p->scored[p->n_scored] = (uint16_t)expert;
     p->n_scored += !p->is_scored[expert];
     p->is_scored[expert] = 1;
     p->sums[expert] += s;
 }
 
+/* Scores come from a router or from any file: what is not a number above 0 counts nothing, and nothing counts more than 1. */
 static void score_tokens(stk_policy *p, const stk_event *event, const uint16_t *ids, const float *scores, uint32_t stride,
                          uint32_t n) {
     for (size_t t = 0; t < event->n_tok; t++)
-        for (size_t i = t * stride; i < t * stride + n; i++) score(p, ids[i], STK_MIN((double)scores[i], 1));
+        for (size_t i = t * stride; i < t * stride + n; i++)
+            if (scores[i] > 0) score(p, ids[i], STK_MIN((double)scores[i], 1));
 }
 
 /* Which of the three forms this event allows. */

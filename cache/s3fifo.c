@@ -126,9 +126,10 @@ static bool main_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     return false;
 }
 
+/* The last resort: the small queue moved everybody on, who now stands idle in the main queue. */
 static int s3fifo_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     if (p->recency.n[SMALL] >= p->n_small && small_victim(p, busy, key)) return 1;
-    return main_victim(p, busy, key) || small_victim(p, busy, key);
+    return main_victim(p, busy, key) || small_victim(p, busy, key) || main_victim(p, busy, key);
 }
 
 static size_t tail_bytes(const stk_policy *p) {

@@ -20,7 +20,7 @@ static uint64_t pm_busy[1];
 static uint32_t pm_n_resident, pm_n_slot;
 static uint64_t pm_step; /* of the events so far, from 1 */
 
-static bool pm_may_leave(uint32_t key) { return pm_resident[key] && !(pm_busy[0] >> key & 1); }
+static inline bool pm_may_leave(uint32_t key) { return pm_resident[key] && !(pm_busy[0] >> key & 1); }
 
 /* The model under test, by its test file. An event's keys come least useful first. */
 static void pm_reset(void);
@@ -38,7 +38,7 @@ typedef struct pm_input {
     uint32_t keys[PM_EXPERT], useful[PM_EXPERT]; /* ascending; least useful first */
 } pm_input;
 
-static void pm_event(pm_input *p, uint64_t *rng, uint32_t layer, uint32_t k, uint32_t n_tok) {
+static inline void pm_event(pm_input *p, uint64_t *rng, uint32_t layer, uint32_t k, uint32_t n_tok) {
     model_random_event(&p->in, rng, PM_EXPERT, k, n_tok);
     stk_event *e = &p->in.event;
     e->n_top = PM_TOP;
@@ -56,7 +56,7 @@ static void pm_event(pm_input *p, uint64_t *rng, uint32_t layer, uint32_t k, uin
 }
 
 /* Takes one expert in if a slot is free or somebody may leave. */
-static void pm_take(const stk_policy_ops *ops, stk_policy *p, uint32_t key, enum stk_why why) {
+static inline void pm_take(const stk_policy_ops *ops, stk_policy *p, uint32_t key, enum stk_why why) {
     if (pm_n_resident == pm_n_slot) {
         uint32_t victim = PM_KEY;
         bool any = false;
@@ -76,7 +76,7 @@ static void pm_take(const stk_policy_ops *ops, stk_policy *p, uint32_t key, enum
     pm_inserted(key, why);
 }
 
-static stk_policy *pm_reload(const stk_policy_ops *ops, stk_policy *p, const stk_policy_config *config) {
+static inline stk_policy *pm_reload(const stk_policy_ops *ops, stk_policy *p, const stk_policy_config *config) {
     static unsigned char state[1 << 14];
     stk_policy *fresh;
     int64_t bytes = ops->save(p, state, sizeof state);
@@ -87,18 +87,20 @@ static stk_policy *pm_reload(const stk_policy_ops *ops, stk_policy *p, const stk
     return fresh;
 }
 
-static void pm_run(const stk_policy_ops *ops, const char *params, uint64_t seed) {
+static inline void pm_run(const stk_policy_ops *ops, const char *params, uint64_t seed) {
     static pm_input in;
     uint64_t rng = seed;
     stk_policy *p;
     pm_n_slot = 5 + model_random(&rng, 20);
-    const stk_policy_config config = {.n_key = PM_KEY, .n_expert = PM_EXPERT, .n_slot = pm_n_slot, .seed = seed, .params = params};
+    const stk_policy_config config = {
+        .n_key = PM_KEY, .n_expert = PM_EXPERT, .n_slot = pm_n_slot, .seed = seed, .params = params};
     cr_assert_eq(ops->open(&p, &config), 0, "%s", stk_error_detail());
     memset(pm_resident, 0, sizeof pm_resident);
     pm_n_resident = 0;
     pm_reset();
     for (uint32_t i = 0; i < 900; i++) {
-        uint32_t layer = i % PM_LAYER, k = 1 + model_random(&rng, 4), n_tok = model_random(&rng, 4) ? 1 : 1 + model_random(&rng, 7);
+        uint32_t layer = i % PM_LAYER, k = 1 + model_random(&rng, 4),
+                 n_tok = model_random(&rng, 4) ? 1 : 1 + model_random(&rng, 7);
         pm_step = 1 + i / PM_LAYER;
         pm_event(&in, &rng, layer, k, n_tok);
         const stk_event *e = &in.in.event;

@@ -1,6 +1,4 @@
 /* lrfu: against scores summed up from scratch; and its two ends, lru and lfu. */
-#include <math.h>
-
 #include "tests/policy_model.h"
 
 static double score[PM_KEY], factor; /* as of score_step */

@@ -3,7 +3,7 @@
 
 enum { MAX_USE = 1000 };
 static uint64_t uses[PM_KEY][MAX_USE], use_step[PM_KEY], now; /* by number; the newest last */
-static uint64_t ahead_of[PM_KEY];                              /* the use that a prefetch stands for */
+static uint64_t ahead_of[PM_KEY];                             /* the use that a prefetch stands for */
 static uint32_t n_use[PM_KEY];
 static uint64_t correlated;
 

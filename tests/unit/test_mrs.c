@@ -1,4 +1,6 @@
 /* mrs: against its formula applied to every expert at every step; and the forms without scores. */
+#include <math.h>
+
 #include "tests/policy_model.h"
 
 static double score[PM_KEY], ahead_score[PM_KEY], a;
@@ -97,7 +99,8 @@ Test(mrs, hostile_scores_count_nothing) {
     const uint16_t ids[4] = {9, 1, 2, 3};
     const float scores[4] = {1, NAN, -1, INFINITY};
     const uint32_t counts[2] = {1, 1}, keys[2] = {1, 2};
-    const stk_event event = {.n_tok = 1, .k = 2, .n_top = 4, .top_ids = ids, .top_scores = scores, .n_distinct = 2, .counts = counts};
+    const stk_event event = {
+        .n_tok = 1, .k = 2, .n_top = 4, .top_ids = ids, .top_scores = scores, .n_distinct = 2, .counts = counts};
     const stk_policy_config config = {.n_key = 4, .n_expert = 4, .n_slot = 3};
     const uint64_t busy = 0;
     uint32_t victim;
