@@ -1,5 +1,6 @@
 /* policy: the registry, and the reader of saved states. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "cache/future.h"
@@ -167,5 +168,54 @@ Test(policy, a_state_of_more_experts_than_slots_is_refused) {
         cr_assert_eq(ops->load(small, state, (size_t)bytes), STK_EFORMAT);
         ops->close(big);
         ops->close(small);
+    }
+}
+
+/* ---- Parameters --------------------------------------------------------------------------------------------------------- */
+
+Test(policy, parameters_are_read_or_named) {
+    static const stk_policy_param params[] = {{"half", 0, 1, 0.25, "x"}, {"steps", 1, 100, 10, "x"}, {0}};
+    static const stk_policy_ops ops = {.name = "some", .params = params};
+    static const struct {
+        const char *text;
+        double half, steps;
+    } good[] = {{NULL, 0.25, 10}, {"", 0.25, 10}, {"half=0.5", 0.5, 10}, {"steps=100,half=0", 0, 100}, {"steps=1e1,", 0.25, 10}};
+    static const char *const bad[][2] = {
+        {"half", "half is a number"}, {"half=", "half is a number"}, {"half=x", "\"half=x\""},
+        {"half=0.5x", "from 0 to 1"}, {"half=1.5", "from 0 to 1"},   {"half=nan", "from 0 to 1"},
+        {"steps=0", "from 1 to 100"}, {"half=1,half=1", "twice"},    {"hal=1", "there are: half, steps"},
+        {"halfx=1", "no parameter"},  {",", "no parameter"},         {"half=1,,steps=2", "no parameter"},
+        {"=1", "no parameter"}};
+    double values[2];
+    for (size_t i = 0; i < STK_ARRAY_LEN(good); i++) {
+        cr_assert_eq(stk_policy_params(&ops, good[i].text, values), 0, "%s", stk_error_detail());
+        cr_assert(values[0] == good[i].half && values[1] == good[i].steps);
+    }
+    for (size_t i = 0; i < STK_ARRAY_LEN(bad); i++) {
+        cr_assert_eq(stk_policy_params(&ops, bad[i][0], values), STK_EINVAL, "%s", bad[i][0]);
+        cr_assert_not_null(strstr(stk_error_detail(), bad[i][1]), "%s: %s", bad[i][0], stk_error_detail());
+    }
+    char digits[256] = "half=0.";
+    memset(digits + 7, '1', 200);
+    cr_assert_eq(stk_policy_params(&ops, digits, values), STK_EINVAL);
+}
+
+/* The list says what open does: an initial value is in range, and every name is taken. */
+Test(policy, documented_parameters_are_those_that_open_takes) {
+    for (const char *const *name = stk_policy_names(); *name; name++) {
+        const stk_policy_ops *ops = stk_policy_find(*name);
+        cr_assert(ops->idea && *ops->idea);
+        for (const stk_policy_param *param = ops->params; param && param->name; param++) {
+            const double edges[] = {param->min, param->initial, param->max};
+            cr_assert(param->min <= param->initial && param->initial <= param->max && *param->what);
+            for (size_t i = 0; i < STK_ARRAY_LEN(edges); i++) {
+                char text[64];
+                stk_policy *p;
+                snprintf(text, sizeof text, "%s=%.17g", param->name, edges[i]);
+                const stk_policy_config config = {.n_key = 8, .n_expert = 8, .n_slot = 4, .params = text, .future = cursor};
+                cr_assert_eq(ops->open(&p, &config), 0, "%s: %s", *name, stk_error_detail());
+                ops->close(p);
+            }
+        }
     }
 }
