@@ -3,9 +3,12 @@
  * where they are not, through the cache alone (decide.h), which decides the same. A verifying replay takes the trace's own slots
  * and policy and compares every counter at the end; a what-if replay has others.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "budget.h"
 #include "decide.h"
@@ -17,6 +20,8 @@ typedef struct replay {
     const stk_trace_header *header;
     stk_budget budget;
     stk_cache *cache;
+    stk_future *future; /* for policies that need it; its store: */
+    int spill_fd;       /* 0: none */
     stk_tally tally;
     /* Of the timed path: */
     stk_executor *executor;
@@ -74,9 +79,52 @@ static const char *policy_of(const replay *r) {
     return r->o.policy ? r->o.policy : r->header->policy[0] ? r->header->policy : "lru";
 }
 
-static int open_cache(replay *r) {
+/* ---- What will come ---- */
+
+static int spill(void *user, uint64_t at, const uint32_t *from, uint32_t n) {
+    const replay *r = user;
+    size_t bytes = n * sizeof *from;
+    ssize_t done = pwrite(r->spill_fd, from, bytes, (off_t)(at * sizeof *from));
+    if (done == (ssize_t)bytes) return STK_OK;
+    return done < 0 ? stk_fail_errno(errno, "the replay's temporary file") : stk_fail(STK_ENOSPC, "the replay's temporary file");
+}
+
+static int unspill(void *user, uint64_t at, uint32_t *to, uint32_t n) {
+    const replay *r = user;
+    size_t bytes = n * sizeof *to;
+    ssize_t done = pread(r->spill_fd, to, bytes, (off_t)(at * sizeof *to));
+    if (done == (ssize_t)bytes) return STK_OK;
+    return done < 0 ? stk_fail_errno(errno, "the replay's temporary file")
+                    : stk_fail(STK_EIO, "the replay's temporary file is cut");
+}
+
+/* A pass of its own, for policies that know the future. */
+static int foresee(replay *r, const char *const *paths, uint32_t n) {
+    const stk_future_store store = {spill, unspill, r};
+    FILE *file = tmpfile();
+    if (!file) return stk_fail_errno(errno, "no temporary file for the replay");
+    r->spill_fd = fcntl(fileno(file), F_DUPFD_CLOEXEC, 3);
+    fclose(file);
+    if (r->spill_fd < 0) return stk_fail_errno(errno, "no temporary file for the replay");
+    STK_TRY(stk_future_open(&r->future, r->header->n_layer, r->header->n_expert, &store));
+    stk_source *s;
+    stk_trace_record record;
+    stk_tally tally = {.max_seq = INT64_MIN}; /* tells where sequences begin */
+    int rc = stk_source_open(&s, paths, n, &(stk_source_options){r->o.expert_bytes});
+    while (rc >= 0 && (rc = stk_source_read(s, &record)) == 1) {
+        bool clear = record.kind == STK_TRACE_CLEAR;
+        if (record.kind == STK_TRACE_EVENT) rc = stk_future_add(r->future, record.event.layer, &record.event);
+        if (record.kind == STK_TRACE_STEP) clear = stk_tally_step(&tally, &record.step) && r->o.reset == STK_RESET_SEQUENCE;
+        if (clear) stk_future_cut(r->future);
+    }
+    stk_source_close(&s);
+    return rc < 0 ? rc : stk_future_end(r->future);
+}
+
+static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     const stk_trace_header *h = r->header;
     const stk_policy_ops *ops = stk_policy_find(policy_of(r));
+    if (ops && ops->needs_future) STK_TRY(foresee(r, paths, n));
     STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
     stk_budget_warn(&r->budget, h);
     const char *params = r->o.policy || r->o.params ? r->o.params : h->params[0] ? h->params : NULL;
@@ -88,6 +136,7 @@ static int open_cache(replay *r) {
                                                          .layer_class = r->budget.layer_class,
                                                          .policy = policy_of(r),
                                                          .params = params,
+                                                         .future = r->future,
                                                          .seed = r->o.seed ? r->o.seed : h->seed});
 }
 
@@ -124,7 +173,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
     if (!info->sized && (r->o.ram_bytes || r->o.io))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
-    STK_TRY(open_cache(r));
+    STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
     return r->o.io || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
@@ -133,6 +182,8 @@ static void close_replay(replay *r) {
     stk_executor_close(&r->executor);
     stk_virtual_close(&r->virtual);
     stk_cache_close(&r->cache);
+    stk_future_close(&r->future);
+    if (r->spill_fd > 0) close(r->spill_fd);
     stk_tally_close(&r->tally);
     stk_budget_close(&r->budget);
     stk_source_close(&r->source);

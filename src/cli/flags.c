@@ -62,9 +62,11 @@ const cli_option cli_options[] = {
      "how experts are read: auto, uring, pread, or a modelled drive emu:BANDWIDTH,LATENCY[,reorder][,eio=N][,short=N]"},
     {CLI_REPLAY, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
-    {ENGINE, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), "lru", "which expert leaves the cache: lru or random"},
+    {ENGINE, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), "lru",
+     "which expert leaves the cache: lru, lru2, slru, lfu, lrfu, s3fifo, mrs, pinned or random"},
     {CLI_REPLAY, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), NULL,
-     "which expert leaves the cache, as lru or NAME:PARAMETER=VALUE,... (default: as recorded, else lru)"},
+     "which expert leaves the cache: as for run, NAME or NAME:PARAMETER=VALUE,..., or belady or belady-bypass,"
+     " which know what comes (default: as recorded, else lru)"},
     {CLI_REPLAY, 0, "cost", NULL, "TRACE", CLI_TEXT, 0, 0, AT(cost), NULL,
      "a trace whose run measured the times that --io predicts with (default: the trace itself)"},
     {CLI_TRACE, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,

@@ -19,18 +19,18 @@ def near(got, want, margin):
     return f'{100 * got:.2f} %, published {want}'
 
 
-def engine(name, ram, slots, want):
-    """BigMoeOnEdge's own engine: one LRU cache for all layers, the prompt as one event a layer; its figure is that of decoding."""
+def engine(name, ram, slots, policy, want):
+    """BigMoeOnEdge's own engine and replay: one cache for all layers, the prompt as one event a layer; its figure is that of decoding."""
     trace = SAMPLES / f'{name}.route.csv.zst'
-    r = replay(trace, '--ram', ram, '--policy', 'lru')
+    r = replay(trace, '--ram', ram, '--policy', policy)
     expect(abs(r['n_slot'] - slots) <= 1, f'{r["n_slot"]} slots, {slots} wanted')
     expect(r['prefill']['hits'] == 0, f'{r["prefill"]["hits"]} hits of a prompt that is read once')
     return near(r['decode']['hit_rate'], want, 1.2)
 
 
-def deepseek(fraction, want):
+def deepseek(policy, fraction, want):
     """38 prompts, a cache a layer, each from an empty one."""
-    r = replay(need(DEEPSEEK), '--fraction', fraction, '--scope', 'layer', '--reset', 'sequence', '--policy', 'lru')
+    r = replay(need(DEEPSEEK), '--fraction', fraction, '--scope', 'layer', '--reset', 'sequence', '--policy', policy)
     expect(r['sequences'] == 38 and r['events'] == 39851 * 26, f'{r["sequences"]} sequences, {r["events"]} events')
     return near(r['hit_rate'], want, 0.3)
 
@@ -114,10 +114,12 @@ def memory(trace, big):
 
 def main():
     WORK.mkdir(exist_ok=True)
-    for name, ram, slots, want in (('qwen', '4000M', 1468, 80.3), ('gemma', '4000M', 1064, 81.9), ('gptoss', '3000M', 237, 44.8)):
-        check(f'traces: {name} hits as its engine did', engine, name, ram, slots, want)
-    for fraction, want in ((0.25, 47.9), (0.5, 71.7)):
-        check(f'traces: DeepSeek-V2-Lite, LRU with {fraction} of the experts', deepseek, fraction, want)
+    for name, ram, slots, lru, belady in (('qwen', '4000M', 1468, 80.3, 92.7), ('gemma', '4000M', 1064, 81.9, 92.9), ('gptoss', '3000M', 237, 44.8, 67.8)):
+        check(f'traces: {name} hits as its engine did', engine, name, ram, slots, 'lru', lru)
+        check(f'traces: {name}, Belady', engine, name, ram, slots, 'belady', belady)
+    for policy, quarter, half in (('lru', 47.9, 71.7), ('lru2', 48.9, 73.1), ('lfu', 31.6, 57.6), ('belady', 66.9, 86.8), ('belady-bypass', 70.2, 87.5)):
+        check(f'traces: DeepSeek-V2-Lite, {policy} with a quarter of the experts', deepseek, policy, 0.25, quarter)
+        check(f'traces: DeepSeek-V2-Lite, {policy} with half of the experts', deepseek, policy, 0.5, half)
     qwen, switch = SAMPLES / 'qwen.route.csv.zst', SAMPLES / 'switch_base8.router-trace.json.zst'
     check('traces: fields of --json', fields, switch)
     check('traces: figures of layers', by_layer, qwen, WORK / 'layers.csv')
