@@ -4,7 +4,7 @@
  * Experts of the latest event are busy until the next one begins, so that a prefetch issued while they are being computed cannot
  * take their slots. Inside an event, the start of a wave frees those decided before it.
  */
-#include "cache/cache.h"
+#include "cache/residency.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,39 +12,10 @@
 
 #include "cache/order.h"
 
-struct class {
-    stk_policy *policy;
-    uint32_t n_slot, n_transit;
-    uint32_t n_free;
-    uint32_t free_from;    /* no word of `free_slots` below this has a bit set */
-    uint32_t next_transit; /* round robin, 0 .. n_transit - 1 */
-    uint64_t *free_slots;  /* [n_slot bits] */
-    uint32_t *key_in;      /* [n_slot] key, or STK_NO_KEY */
-};
-
-struct stk_cache {
-    const stk_policy_ops *ops;
-    uint32_t n_layer, n_expert, n_key, n_class;
-    struct class *classes; /* [n_class] */
-    uint32_t *layer_class; /* [n_layer] */
-    int32_t *slot_of;      /* [n_key] slot in the key's class, or -1 */
-    uint64_t *busy;        /* [n_key bits] */
-    uint64_t *coming;      /* [n_key bits] prefetched, and not used by an event since */
-    uint32_t *held;        /* [n_key] prefetched for a layer whose event has not come yet; busy */
-    uint32_t n_held;
-    uint32_t n_keys;      /* of the latest event: */
-    uint32_t *keys;       /* [n_expert] ascending */
-    uint32_t *misses;     /* [n_expert] positions in keys, most useful first */
-    uint64_t *scratch;    /* [2 * n_expert] */
-    stk_decision *list;   /* [n_expert] */
-    unsigned char *state; /* [state_bytes] for the hash */
-    size_t state_bytes;
-    stk_cache_counters counters;
-};
-
 /* What deciding the misses of one event carries along. */
 struct event_pass {
     struct class *class;
+    uint32_t to_key; /* from a local key of the layer to its key */
     uint32_t n_done; /* decisions made */
     uint32_t n_miss;
     uint64_t n_pair;
@@ -53,12 +24,16 @@ struct event_pass {
     uint32_t n_transit; /* transit slots used in this wave */
 };
 
-static void set_bit(uint64_t *bits, uint32_t i) { bits[i / 64] |= (uint64_t)1 << (i % 64); }
-static void clear_bit(uint64_t *bits, uint32_t i) { bits[i / 64] &= ~((uint64_t)1 << (i % 64)); }
-static bool has_bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
-static size_t n_words(uint32_t n_bit) { return ((size_t)n_bit + 63) / 64; }
-
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
+
+/* The policies that would do here, for a message. */
+static int no_policy(const stk_cache_config *config) {
+    char all[256] = "";
+    for (const char *const *name = stk_policy_names(); *name; name++)
+        if (config->future || !stk_policy_find(*name)->needs_future)
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", *name);
+    return stk_fail(STK_EINVAL, "no eviction policy \"%s\"; there are: %s", config->policy ? config->policy : "", all);
+}
 
 static int check_config(const stk_cache_config *config, const stk_policy_ops *ops) {
     uint64_t n_key = (uint64_t)config->n_layer * config->n_expert;
@@ -66,71 +41,99 @@ static int check_config(const stk_cache_config *config, const stk_policy_ops *op
         return stk_fail(STK_EINVAL, "cache: %u layers of %u experts are not supported", config->n_layer, config->n_expert);
     if (!config->k || config->k > config->n_expert)
         return stk_fail(STK_EINVAL, "cache: %u experts a token of %u", config->k, config->n_expert);
-    if (!ops) {
-        char all[256] = "";
-        for (const char *const *name = stk_policy_names(); *name; name++)
-            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", *name);
-        return stk_fail(STK_EINVAL, "no eviction policy \"%s\"; there are: %s", config->policy ? config->policy : "", all);
-    }
+    if (!ops) return no_policy(config);
+    if (ops->needs_future && !config->future)
+        return stk_fail(STK_EINVAL, "policy %s needs to know the future: it is for the replay of a trace alone", ops->name);
     for (uint32_t layer = 0; layer < config->n_layer; layer++) {
         uint32_t i = config->layer_class[layer];
         if (i >= config->n_class) return stk_fail(STK_EINVAL, "cache: layer %u is of class %u of %u", layer, i, config->n_class);
         const stk_cache_class *class = &config->classes[i];
-        if (class->n_slot < config->k)
-            return stk_fail(STK_EBUDGET, "expert cache: class %u has room for %u experts; a token needs at least %u", i,
-                            class->n_slot, config->k);
-        if (ops->admit && !class->n_transit)
-            return stk_fail(STK_EBUDGET, "expert cache: policy %s may refuse experts; class %u has no transit slot", ops->name,
-                            i);
-        if ((uint64_t) class->n_slot + class->n_transit > INT32_MAX)
-            return stk_fail(STK_EINVAL, "cache: class %u has %u + %u slots", i, class->n_slot, class->n_transit);
+        STK_TRY(stk_residency_check(ops, i, class->n_slot, class->n_transit, config->k));
     }
     return 0;
 }
 
-static void free_all_slots(struct class *class) {
-    memset(class->free_slots, 0, n_words(class->n_slot) * sizeof(uint64_t));
-    for (uint32_t slot = 0; slot < class->n_slot; slot++) set_bit(class->free_slots, slot);
-    memset(class->key_in, 0xff, sizeof *class->key_in * class->n_slot);
-    class->n_free = class->n_slot;
-    class->free_from = class->next_transit = 0;
+/* Local keys: the layers of each class in order. */
+static int number_keys(stk_cache *c) {
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+        struct class *class = &c->classes[c->layer_class[layer]];
+        c->local_of[layer] = class->n_local;
+        class->n_local += c->n_expert;
+    }
+    for (uint32_t i = 0; i < c->n_class; i++) {
+        struct class *class = &c->classes[i];
+        if (!class->n_local) continue;
+        class->layers = calloc(class->n_local / c->n_expert, sizeof *class->layers);
+        class->key_of = calloc(class->n_local, sizeof *class->key_of);
+        class->busy = calloc(stk_bit_words(class->n_local), sizeof *class->busy);
+        if (!class->layers || !class->key_of || !class->busy)
+            return stk_fail(STK_ENOMEM, "cache: out of memory for %u experts", class->n_local);
+    }
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) {
+        struct class *class = &c->classes[c->layer_class[layer]];
+        class->layers[c->local_of[layer] / c->n_expert] = layer;
+        for (uint32_t e = 0; e < c->n_expert; e++) class->key_of[c->local_of[layer] + e] = layer * c->n_expert + e;
+    }
+    return 0;
 }
 
-static int open_class(stk_cache *c, struct class *class, const stk_cache_config *config, uint32_t i) {
-    class->n_slot = config->classes[i].n_slot;
-    class->n_transit = config->classes[i].n_transit;
-    class->free_slots = calloc(n_words(class->n_slot) + 1, sizeof(uint64_t));
-    class->key_in = calloc((size_t) class->n_slot + 1, sizeof *class->key_in);
-    if (!class->free_slots || !class->key_in) return stk_fail(STK_ENOMEM, "cache: out of memory for %u slots", class->n_slot);
-    free_all_slots(class);
-    const stk_policy_config policy = {
-        .n_key = c->n_key, .n_expert = c->n_expert, .n_slot = class->n_slot, .seed = config->seed + i, .params = config->params};
-    STK_TRY(c->ops->open(&class->policy, &policy));
+/* The most bytes that saving may take: with as many slots as there may ever be. */
+static int measure_state(stk_cache *c, const struct class *class) {
+    STK_TRY(c->ops->resized(class->policy, class->n_slot_max));
     int64_t bytes = c->ops->save(class->policy, NULL, 0);
     if (bytes < 0) return (int)bytes;
     c->state_bytes = STK_MAX(c->state_bytes, (size_t)bytes);
-    return 0;
+    return c->ops->resized(class->policy, class->n_slot);
+}
+
+static int open_class(stk_cache *c, struct class *class, const stk_cache_config *config, uint32_t i) {
+    if (!class->n_local) return 0; /* no layer has experts of this size: no slots, no policy */
+    class->n_slot = config->classes[i].n_slot;
+    class->n_transit = config->classes[i].n_transit;
+    class->n_slot_max = STK_MAX(class->n_slot, class->n_local);
+    class->free_slots = calloc(stk_bit_words(class->n_slot_max) + 1, sizeof(uint64_t));
+    class->key_in = calloc(class->n_slot_max, sizeof *class->key_in);
+    if (!class->free_slots || !class->key_in) return stk_fail(STK_ENOMEM, "cache: out of memory for %u slots", class->n_slot);
+    stk_residency_empty(class);
+    const stk_policy_config policy = {.n_key = class->n_local,
+                                      .n_expert = c->n_expert,
+                                      .n_slot = class->n_slot,
+                                      .seed = config->seed + i,
+                                      .params = config->params,
+                                      .future = c->future,
+                                      .layers = class->layers,
+                                      .told = &c->told};
+    STK_TRY(c->ops->open(&class->policy, &policy));
+    return measure_state(c, class);
 }
 
 static int open_all(stk_cache *c, const stk_cache_config *config) {
     c->classes = calloc(c->n_class, sizeof *c->classes);
     c->layer_class = calloc(c->n_layer, sizeof *c->layer_class);
+    c->local_of = calloc(c->n_layer, sizeof *c->local_of);
     c->slot_of = malloc(sizeof *c->slot_of * c->n_key);
-    c->busy = calloc(n_words(c->n_key), sizeof *c->busy);
-    c->coming = calloc(n_words(c->n_key), sizeof *c->coming);
+    c->coming = calloc(stk_bit_words(c->n_key), sizeof *c->coming);
     c->held = calloc(c->n_key, sizeof *c->held);
     c->keys = calloc(c->n_expert, sizeof *c->keys);
     c->misses = calloc(c->n_expert, sizeof *c->misses);
     c->scratch = calloc(c->n_expert, 2 * sizeof *c->scratch);
     c->list = calloc(c->n_expert, sizeof *c->list);
-    if (!c->classes || !c->layer_class || !c->slot_of || !c->busy || !c->coming || !c->held || !c->keys || !c->misses ||
+    if (!c->classes || !c->layer_class || !c->local_of || !c->slot_of || !c->coming || !c->held || !c->keys || !c->misses ||
         !c->scratch || !c->list)
         return stk_fail(STK_ENOMEM, "cache: out of memory for %u experts", c->n_key);
     memcpy(c->layer_class, config->layer_class, sizeof *c->layer_class * c->n_layer);
     memset(c->slot_of, 0xff, sizeof *c->slot_of * c->n_key);
-    for (uint32_t i = 0; i < c->n_class; i++) STK_TRY(open_class(c, &c->classes[i], config, i));
+    if (config->future) STK_TRY(stk_future_cursor_open(&c->future, config->future));
+    STK_TRY(number_keys(c));
+    uint32_t n_slot_max = 1;
+    for (uint32_t i = 0; i < c->n_class; i++) {
+        STK_TRY(open_class(c, &c->classes[i], config, i));
+        n_slot_max = STK_MAX(n_slot_max, c->classes[i].n_slot_max);
+    }
+    c->latest = c->classes;
+    c->moves = calloc(n_slot_max, sizeof *c->moves);
     c->state = calloc(1, c->state_bytes + 1);
-    return c->state ? 0 : stk_fail(STK_ENOMEM, "cache: out of memory for %zu bytes of state", c->state_bytes);
+    return c->moves && c->state ? 0 : stk_fail(STK_ENOMEM, "cache: out of memory for %zu bytes of state", c->state_bytes);
 }
 
 int stk_cache_open(stk_cache **out, const stk_cache_config *config) {
@@ -144,6 +147,7 @@ int stk_cache_open(stk_cache **out, const stk_cache_config *config) {
     c->n_expert = config->n_expert;
     c->n_key = config->n_layer * config->n_expert;
     c->n_class = config->n_class;
+    c->k = config->k;
     int rc = open_all(c, config);
     if (rc < 0)
         stk_cache_close(&c);
@@ -156,70 +160,39 @@ void stk_cache_close(stk_cache **cache) {
     stk_cache *c = *cache;
     if (!c) return;
     for (uint32_t i = 0; c->classes && i < c->n_class; i++) {
-        if (c->classes[i].policy) c->ops->close(c->classes[i].policy);
-        free(c->classes[i].free_slots);
-        free(c->classes[i].key_in);
+        struct class *class = &c->classes[i];
+        if (class->policy) c->ops->close(class->policy);
+        free(class->free_slots);
+        free(class->key_in);
+        free(class->layers);
+        free(class->key_of);
+        free(class->busy);
     }
+    stk_future_cursor_close(&c->future);
     free(c->classes);
     free(c->layer_class);
+    free(c->local_of);
     free(c->slot_of);
-    free(c->busy);
     free(c->coming);
     free(c->held);
     free(c->keys);
     free(c->misses);
     free(c->scratch);
     free(c->list);
+    free(c->moves);
     free(c->state);
     free(c);
     *cache = NULL;
 }
 
-/* ---- Residency ---------------------------------------------------------------------------------------------------------- */
+/* ---- Slots -------------------------------------------------------------------------------------------------------------- */
 
 static uint32_t take_free(struct class *class) {
     while (!class->free_slots[class->free_from]) class->free_from++;
     uint32_t slot = class->free_from * 64 + (uint32_t)__builtin_ctzll(class->free_slots[class->free_from]);
-    clear_bit(class->free_slots, slot);
+    stk_bit_clear(class->free_slots, slot);
     class->n_free--;
     return slot;
-}
-
-/* Prefetched experts of `layer`, or of every layer at STK_NO_KEY, may leave again. */
-static void release(stk_cache *c, uint32_t layer) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < c->n_held; i++) {
-        uint32_t key = c->held[i];
-        if (layer == STK_NO_KEY || key / c->n_expert == layer)
-            clear_bit(c->busy, key);
-        else
-            c->held[kept++] = key;
-    }
-    c->n_held = kept;
-}
-
-static void release_key(stk_cache *c, uint32_t key) {
-    for (uint32_t i = 0; i < c->n_held; i++) {
-        if (c->held[i] != key) continue;
-        c->held[i] = c->held[--c->n_held];
-        clear_bit(c->busy, key);
-        return;
-    }
-}
-
-/* Takes a resident expert out of the cache; its slot is the caller's, who gives it to another expert or to free_slot. */
-static int evict(stk_cache *c, struct class *class, uint32_t key) {
-    class->key_in[c->slot_of[key]] = STK_NO_KEY;
-    c->slot_of[key] = -1;
-    if (has_bit(c->coming, key)) release_key(c, key);
-    clear_bit(c->coming, key);
-    return c->ops->evicted(class->policy, key);
-}
-
-static void free_slot(struct class *class, uint32_t slot) {
-    set_bit(class->free_slots, slot);
-    class->n_free++;
-    class->free_from = STK_MIN(class->free_from, slot / 64);
 }
 
 /* 1: *slot is the lowest free one, or that of *victim, which has left; 0: all are busy. */
@@ -229,27 +202,24 @@ static int take_slot(stk_cache *c, struct class *class, uint32_t *slot, uint32_t
         *slot = take_free(class);
         return 1;
     }
-    uint32_t key = STK_NO_KEY;
-    int rc = c->ops->victim(class->policy, c->busy, &key);
+    uint32_t local, key;
+    int rc = stk_residency_victim(c, class, &local, &key);
     if (rc <= 0) return rc;
-    if (key >= c->n_key || c->slot_of[key] < 0 || (uint32_t)c->slot_of[key] >= class->n_slot ||
-        class->key_in[c->slot_of[key]] != key || has_bit(c->busy, key))
-        return stk_fail(STK_ESTATE, "policy %s gave up expert %u, which is in use or not there", c->ops->name, key);
     *slot = (uint32_t)c->slot_of[key];
     *victim = key;
-    rc = evict(c, class, key);
+    rc = stk_residency_evict(c, class, key, local);
     if (rc < 0) {
-        free_slot(class, *slot);
+        stk_residency_free_slot(class, *slot);
         return rc;
     }
     c->counters.n_evict++;
     return 1;
 }
 
-static int insert(stk_cache *c, struct class *class, uint32_t key, uint32_t slot, enum stk_why why) {
-    int rc = c->ops->inserted(class->policy, key, why);
+static int insert(stk_cache *c, struct class *class, uint32_t key, uint32_t local, uint32_t slot, enum stk_why why) {
+    int rc = c->ops->inserted(class->policy, local, why);
     if (rc < 0) {
-        free_slot(class, slot);
+        stk_residency_free_slot(class, slot);
         return rc;
     }
     c->slot_of[key] = (int32_t)slot;
@@ -261,22 +231,22 @@ static int insert(stk_cache *c, struct class *class, uint32_t key, uint32_t slot
 
 /* The latest event is over; the experts of this one, checked, become the busy ones. */
 static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
-    for (uint32_t i = 0; i < c->n_keys; i++) clear_bit(c->busy, c->keys[i]);
-    c->n_keys = 0;
+    stk_residency_idle(c);
     if (layer >= c->n_layer) return stk_fail(STK_EINVAL, "cache: layer %u of %u", layer, c->n_layer);
     if (event->n_distinct > c->n_expert)
         return stk_fail(STK_EINVAL, "cache: an event of %u experts, a layer has %u", event->n_distinct, c->n_expert);
-    uint32_t least = 0;
+    c->latest = &c->classes[c->layer_class[layer]];
+    uint32_t least = 0, base = c->local_of[layer];
     for (uint32_t i = 0; i < event->n_distinct; i++) {
         uint32_t expert = event->distinct[i];
         if (expert < least || expert >= c->n_expert)
             return stk_fail(STK_EINVAL, "cache: expert %u of an event is out of order or not below %u", expert, c->n_expert);
         least = expert + 1;
-        c->keys[i] = layer * c->n_expert + expert;
+        c->keys[i] = base + expert;
     }
     c->n_keys = event->n_distinct;
-    release(c, layer);
-    for (uint32_t i = 0; i < c->n_keys; i++) set_bit(c->busy, c->keys[i]);
+    if (c->n_held) stk_residency_release(c, layer);
+    for (uint32_t i = 0; i < c->n_keys; i++) stk_bit_set(c->latest->busy, c->keys[i]);
     return 0;
 }
 
@@ -285,18 +255,18 @@ static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *
     const uint64_t *order;
     stk_cache_order(event->counts, c->n_keys, c->scratch, &order);
     for (uint32_t j = 0; j < c->n_keys; j++) {
-        uint32_t i = (uint32_t)order[j], key = c->keys[i];
+        uint32_t i = (uint32_t)order[j], key = c->keys[i] + pass->to_key;
         int32_t slot = c->slot_of[key];
         bool hit = slot >= 0;
         c->list[pass->n_done] = (stk_decision){.key = key,
                                                .expert = event->distinct[i],
                                                .kind = STK_HIT,
-                                               .coming = has_bit(c->coming, key),
+                                               .coming = stk_bit_has(c->coming, key),
                                                .n_tok = event->counts[i],
                                                .slot = (uint32_t)slot,
                                                .victim = STK_NO_KEY};
-        c->counters.n_prefetch_used += has_bit(c->coming, key);
-        clear_bit(c->coming, key);
+        c->counters.n_prefetch_used += stk_bit_has(c->coming, key);
+        stk_bit_clear(c->coming, key);
         c->misses[pass->n_miss] = i;
         pass->n_done += hit;
         pass->n_miss += !hit;
@@ -306,7 +276,7 @@ static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *
 
 /* All experts decided so far count as computed: they may leave, and their transit slots are free. */
 static void next_wave(stk_cache *c, struct event_pass *pass) {
-    for (uint32_t i = pass->wave_begin; i < pass->n_done; i++) clear_bit(c->busy, c->list[i].key);
+    for (uint32_t i = pass->wave_begin; i < pass->n_done; i++) stk_bit_clear(pass->class->busy, c->list[i].key - pass->to_key);
     pass->wave_begin = pass->n_done;
     pass->wave++;
     pass->n_transit = 0;
@@ -314,13 +284,13 @@ static void next_wave(stk_cache *c, struct event_pass *pass) {
 
 static int decide_miss(stk_cache *c, struct event_pass *pass, const stk_event *event, uint32_t i) {
     struct class *class = pass->class;
-    uint32_t key = c->keys[i], slot, victim = STK_NO_KEY;
-    int admit = c->ops->admit ? c->ops->admit(class->policy, key) : 1;
+    uint32_t local = c->keys[i], key = local + pass->to_key, slot, victim = STK_NO_KEY;
+    int admit = c->ops->admit ? c->ops->admit(class->policy, local) : 1;
     if (admit < 0) return admit;
     if (admit) {
         int rc = take_slot(c, class, &slot, &victim);
         if (rc == 0 && c->n_held) { /* predictions yield to what is needed */
-            release(c, STK_NO_KEY);
+            stk_residency_release(c, STK_NO_KEY);
             rc = take_slot(c, class, &slot, &victim);
         }
         if (rc == 0) {
@@ -329,7 +299,7 @@ static int decide_miss(stk_cache *c, struct event_pass *pass, const stk_event *e
         }
         if (rc == 0) return stk_fail(STK_ESTATE, "policy %s gives up no expert though some are free to go", c->ops->name);
         if (rc < 0) return rc;
-        STK_TRY(insert(c, class, key, slot, STK_WHY_DEMAND));
+        STK_TRY(insert(c, class, key, local, slot, STK_WHY_DEMAND));
     } else {
         if (pass->n_transit == class->n_transit) next_wave(c, pass);
         pass->n_transit++;
@@ -351,15 +321,15 @@ static void undo_admissions(stk_cache *c, const struct event_pass *pass) {
     for (uint32_t i = 0; i < pass->n_done; i++) {
         const stk_decision *d = &c->list[i];
         if (d->kind != STK_ADMIT || c->slot_of[d->key] < 0) continue;
-        (void)evict(c, pass->class, d->key); /* the first error is the one to report */
-        free_slot(pass->class, d->slot);
+        (void)stk_residency_evict(c, pass->class, d->key, d->key - pass->to_key); /* the first error is the one to report */
+        stk_residency_free_slot(pass->class, d->slot);
     }
 }
 
 int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) {
     stk_cache *c = cache;
     STK_TRY(begin_event(c, layer, event));
-    struct event_pass pass = {.class = &c->classes[c->layer_class[layer]]};
+    struct event_pass pass = {.class = c->latest, .to_key = layer * c->n_expert - c->local_of[layer]};
     STK_TRY(c->ops->touch(pass.class->policy, event, c->keys, c->n_keys));
     decide_hits(c, &pass, event);
     uint32_t n_hit = pass.n_done;
@@ -370,7 +340,7 @@ int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, co
             return rc;
         }
     }
-    for (uint32_t i = 0; pass.wave > 0 && i < pass.wave_begin; i++) set_bit(c->busy, c->list[i].key);
+    for (uint32_t i = 0; pass.wave > 0 && i < pass.wave_begin; i++) stk_bit_set(pass.class->busy, c->list[i].key - pass.to_key);
     c->counters.n_event++;
     c->counters.n_lookup += c->n_keys;
     c->counters.n_pair += pass.n_pair;
@@ -385,15 +355,16 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {
     stk_cache *c = cache;
     if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: prefetch of expert %u of %u", key, c->n_key);
     if (c->slot_of[key] >= 0) return 0;
-    struct class *class = &c->classes[c->layer_class[key / c->n_expert]];
-    int rc = c->ops->admit ? c->ops->admit(class->policy, key) : 1;
+    struct class *class = stk_residency_class(c, key);
+    uint32_t local = stk_residency_local(c, key);
+    int rc = c->ops->admit ? c->ops->admit(class->policy, local) : 1;
     if (rc <= 0) return rc;
     uint32_t slot, victim;
     rc = take_slot(c, class, &slot, &victim);
     if (rc <= 0) return rc;
-    STK_TRY(insert(c, class, key, slot, STK_WHY_PREFETCH));
-    set_bit(c->coming, key);
-    set_bit(c->busy, key);
+    STK_TRY(insert(c, class, key, local, slot, STK_WHY_PREFETCH));
+    stk_bit_set(c->coming, key);
+    stk_bit_set(class->busy, local);
     c->held[c->n_held++] = key;
     c->counters.n_prefetch++;
     *decision =
@@ -405,9 +376,9 @@ int stk_cache_drop(stk_cache *cache, uint32_t key) {
     stk_cache *c = cache;
     if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: drop of expert %u of %u", key, c->n_key);
     if (c->slot_of[key] < 0) return 0;
-    struct class *class = &c->classes[c->layer_class[key / c->n_expert]];
-    free_slot(class, (uint32_t)c->slot_of[key]);
-    return evict(c, class, key);
+    struct class *class = stk_residency_class(c, key);
+    stk_residency_free_slot(class, (uint32_t)c->slot_of[key]);
+    return stk_residency_evict(c, class, key, stk_residency_local(c, key));
 }
 
 int stk_cache_clear(stk_cache *cache) {
@@ -418,38 +389,12 @@ int stk_cache_clear(stk_cache *cache) {
         if (rc == 0) rc = dropped;
     }
     for (uint32_t i = 0; i < c->n_class; i++) c->classes[i].next_transit = 0;
-    for (uint32_t i = 0; i < c->n_keys; i++) clear_bit(c->busy, c->keys[i]);
-    c->n_keys = 0;
+    stk_residency_idle(c);
     return rc;
 }
-
-/* ---- Looking at it ------------------------------------------------------------------------------------------------------ */
 
 int32_t stk_cache_slot(const stk_cache *cache, uint32_t key) { return key < cache->n_key ? cache->slot_of[key] : -1; }
 
 void stk_cache_get_counters(const stk_cache *cache, stk_cache_counters *counters) { *counters = cache->counters; }
 
 void stk_cache_reset_counters(stk_cache *cache) { cache->counters = (stk_cache_counters){0}; }
-
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes) {
-    const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, p + i, STK_MIN(bytes - i, (size_t)8));
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    return h;
-}
-
-uint64_t stk_cache_hash(const stk_cache *cache) {
-    const stk_cache *c = cache;
-    uint64_t h = hash_bytes(c->n_key, c->slot_of, sizeof *c->slot_of * c->n_key);
-    h = hash_bytes(h, c->coming, sizeof *c->coming * n_words(c->n_key));
-    for (uint32_t i = 0; i < c->n_class; i++) {
-        h = hash_bytes(h, &c->classes[i].next_transit, sizeof c->classes[i].next_transit);
-        int64_t bytes = c->ops->save(c->classes[i].policy, c->state, c->state_bytes);
-        if (bytes > 0) h = hash_bytes(h, c->state, STK_MIN((size_t)bytes, c->state_bytes));
-    }
-    return h;
-}

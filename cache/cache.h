@@ -12,6 +12,7 @@
 #ifndef STK_CACHE_H
 #define STK_CACHE_H
 
+#include "cache/future.h"
 #include "cache/policy.h"
 
 typedef struct stk_cache stk_cache;
@@ -33,6 +34,7 @@ typedef struct stk_cache_config {
     const stk_policy_ops *ops; /* a policy that is not built in; NULL: by name */
     const char *params;
     uint64_t seed;
+    const stk_future *future; /* of the events that will come, for policies that need it; borrowed until close; NULL: none */
 } stk_cache_config;
 
 enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT };
@@ -57,9 +59,9 @@ typedef struct stk_cache_counters {
 } stk_cache_counters;
 
 /*
- * One policy instance a class: layers that shall have a cache of their own are given a class each. Errors: STK_EINVAL (policy,
- * parameters, sizes), STK_EBUDGET (a class that is used has fewer than k slots, or no transit slot though the policy may refuse),
- * STK_ENOMEM.
+ * One policy instance a class: layers that shall have a cache of their own are given a class each. Memory is taken for as many
+ * slots as a class has experts, so that it may grow. Errors: STK_EINVAL (policy, parameters, sizes, no future), STK_EBUDGET (a
+ * class that is used has fewer than k slots, or no transit slot though the policy may refuse), STK_ENOMEM.
  */
 int stk_cache_open(stk_cache **out, const stk_cache_config *config) STK_CHECKED;
 void stk_cache_close(stk_cache **cache);
@@ -86,6 +88,34 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) S
 int stk_cache_drop(stk_cache *cache, uint32_t key) STK_CHECKED;
 /* Everything leaves. What a policy remembers of experts that left, it keeps. */
 int stk_cache_clear(stk_cache *cache) STK_CHECKED;
+
+/* An expert that a resize takes out of its slot. */
+typedef struct stk_cache_move {
+    uint32_t key, from;
+    uint32_t to; /* a slot below the new number, free by the time the list has come here; STK_NO_SLOT: it leaves */
+} stk_cache_move;
+#define STK_NO_SLOT 0xffffffffu
+
+/*
+ * Between steps: gives a class another number of slots. Where that is too few, the policy's victims leave, and residents of slots
+ * that are no more move to free ones: *moves (valid until the next call), those that leave first, in the order in which the
+ * caller may copy. What is still being read must be waited for before, or dropped. Transit slots follow the others, as ever.
+ * Returns the number of moves. Errors: STK_EINVAL (no such class, more slots than it has experts), STK_EBUDGET (as open; nothing
+ * changed), a policy's own error (victims that had left are gone).
+ */
+int stk_cache_resize(stk_cache *cache, uint32_t class_idx, uint32_t n_slot, uint32_t n_transit,
+                     const stk_cache_move **moves) STK_CHECKED;
+
+/*
+ * Residency and the policies' states as bytes, for the next start. save returns how many there are, and writes all of them or,
+ * where cap is less, nothing. load replaces what is there and trusts nothing: STK_EFORMAT (not of this model or version, damaged)
+ * leaves the cache empty.
+ *
+ * From a cache of more slots the policy's victims stay behind; from another policy only the residency is taken over. The loaded
+ * experts are resident and `coming`: the caller reads each into its slot (stk_cache_slot), or drops it.
+ */
+int64_t stk_cache_save(const stk_cache *cache, void *out, size_t cap);
+int stk_cache_load(stk_cache *cache, const void *data, size_t bytes) STK_CHECKED;
 
 /* Slot of a resident key, or -1. */
 int32_t stk_cache_slot(const stk_cache *cache, uint32_t key);

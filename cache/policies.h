@@ -10,14 +10,37 @@
 #include "cache/policy.h"
 
 extern const stk_policy_ops stk_policy_lru;
+extern const stk_policy_ops stk_policy_lru2;
+extern const stk_policy_ops stk_policy_slru;
+extern const stk_policy_ops stk_policy_lfu;
+extern const stk_policy_ops stk_policy_lrfu;
+extern const stk_policy_ops stk_policy_s3fifo;
+extern const stk_policy_ops stk_policy_mrs;
+extern const stk_policy_ops stk_policy_pinned;
 extern const stk_policy_ops stk_policy_random;
-
-/* STK_EINVAL when `params` names anything: for policies that have nothing to set. */
-int stk_policy_no_params(const char *policy, const char *params) STK_CHECKED;
+extern const stk_policy_ops stk_policy_belady;
+extern const stk_policy_ops stk_policy_belady_bypass;
 
 /*
- * What lru and random save: this head, then n_slot keys as u32 in the policy's own order, filled up with STK_POLICY_NO_KEY. The
- * length depends on n_slot alone.
+ * Reads "name=value,..." into values [as many as ops->params lists], which begin as their initial values. STK_EINVAL names the
+ * parameter: unknown, given twice, not a number, out of range.
+ */
+int stk_policy_params(const stk_policy_ops *ops, const char *text, double *values) STK_CHECKED;
+
+/* What inserted, evicted and resized refuse: calls that contradict what the policy holds. All return STK_ESTATE. */
+int stk_policy_twice(const char *policy, uint32_t key) STK_CHECKED;
+int stk_policy_too_many(const char *policy, uint32_t key, uint32_t n_slot) STK_CHECKED;
+int stk_policy_not_there(const char *policy, uint32_t key) STK_CHECKED;
+int stk_policy_may_resize(const char *policy, uint32_t n_slot, uint32_t n_resident) STK_CHECKED;
+
+static inline int stk_policy_may_insert(const char *policy, uint32_t key, bool is_absent, uint32_t n_resident, uint32_t n_slot) {
+    if (!is_absent) return stk_policy_twice(policy, key);
+    return n_resident < n_slot ? 0 : stk_policy_too_many(policy, key, n_slot);
+}
+
+/*
+ * What policies save: this head, then n_slot keys as u32 in the policy's own order, filled up with STK_POLICY_NO_KEY, then a tail
+ * of the policy's own, whose length depends on n_key alone.
  */
 typedef struct stk_policy_state {
     uint32_t magic, n_key, n_slot, n_resident;
@@ -26,9 +49,9 @@ typedef struct stk_policy_state {
 #define STK_POLICY_NO_KEY 0xffffffffu
 
 /*
- * Reads and checks a saved state that anybody may have written. *want has this instance's magic, n_key and n_slot; on success
- * *got is the saved head, n_resident <= want->n_slot, and the keys (stk_policy_state_key) are below n_key and differ. `scratch`
- * [n_key] is overwritten. Errors: STK_EFORMAT.
+ * Reads and checks head and keys (`bytes` without the tail) of a saved state that anybody may have written. *want has this
+ * instance's magic, n_key and n_slot; on success *got is the saved head, n_resident <= want->n_slot, and the keys
+ * (stk_policy_state_key) are below n_key and differ. `scratch` [n_key] is overwritten. Errors: STK_EFORMAT.
  */
 int stk_policy_state_check(const char *policy, const stk_policy_state *want, const void *data, size_t bytes, uint32_t *scratch,
                            stk_policy_state *got) STK_CHECKED;

@@ -1,10 +1,16 @@
 /* policy: the registry, and what the policies share. */
 #include "cache/policies.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const stk_policy_ops *const policies[] = {&stk_policy_lru, &stk_policy_random};
-static const char *const names[STK_ARRAY_LEN(policies) + 1] = {"lru", "random", NULL};
+static const stk_policy_ops *const policies[] = {
+    &stk_policy_lru, &stk_policy_lru2,   &stk_policy_slru,   &stk_policy_lfu,    &stk_policy_lrfu,         &stk_policy_s3fifo,
+    &stk_policy_mrs, &stk_policy_pinned, &stk_policy_random, &stk_policy_belady, &stk_policy_belady_bypass};
+static const char *const names[] = {"lru", "lru2",   "slru",   "lfu",    "lrfu",          "s3fifo",
+                                    "mrs", "pinned", "random", "belady", "belady-bypass", NULL};
+_Static_assert(STK_ARRAY_LEN(names) == STK_ARRAY_LEN(policies) + 1, "a policy has no name, or a name no policy");
 
 const stk_policy_ops *stk_policy_find(const char *name) {
     for (size_t i = 0; i < STK_ARRAY_LEN(policies); i++)
@@ -14,10 +20,71 @@ const stk_policy_ops *stk_policy_find(const char *name) {
 
 const char *const *stk_policy_names(void) { return names; }
 
-int stk_policy_no_params(const char *policy, const char *params) {
-    if (!params || !*params) return 0;
-    return stk_fail(STK_EINVAL, "policy %s has no parameters, found \"%s\"", policy, params);
+/* ---- Parameters --------------------------------------------------------------------------------------------------------- */
+
+/* The names of a policy's parameters, for a message. */
+static const char *list_params(const stk_policy_ops *ops, char *out, size_t cap) {
+    size_t n = 0;
+    for (const stk_policy_param *param = ops->params; param && param->name && n < cap; param++)
+        n += (size_t)snprintf(out + n, cap - n, "%s%s", n ? ", " : "", param->name);
+    return n ? out : "none";
 }
+
+/* One "name=value" of `len` characters. */
+static int read_param(const stk_policy_ops *ops, const char *text, size_t len, double *values, uint64_t *seen) {
+    const char *equals = memchr(text, '=', len);
+    size_t name_len = equals ? (size_t)(equals - text) : len, value_len = equals ? len - name_len - 1 : 0;
+    for (size_t i = 0; ops->params && ops->params[i].name; i++) {
+        const stk_policy_param *param = &ops->params[i];
+        if (strlen(param->name) != name_len || memcmp(param->name, text, name_len) != 0) continue;
+        if (*seen >> i & 1) return stk_fail(STK_EINVAL, "policy %s: parameter %s is there twice", ops->name, param->name);
+        *seen |= (uint64_t)1 << i;
+        char number[40], *end = number;
+        if (value_len < sizeof number) {
+            memcpy(number, text + name_len + 1, value_len);
+            number[value_len] = 0;
+            values[i] = strtod(number, &end);
+        }
+        if (end == number || *end || !(values[i] >= param->min && values[i] <= param->max))
+            return stk_fail(STK_EINVAL, "policy %s: \"%.*s\": %s is a number from %g to %g", ops->name, (int)STK_MIN(len, 80u),
+                            text, param->name, param->min, param->max);
+        return 0;
+    }
+    char all[160];
+    return stk_fail(STK_EINVAL, "policy %s has no parameter \"%.*s\"; there are: %s", ops->name, (int)STK_MIN(len, 80u), text,
+                    list_params(ops, all, sizeof all));
+}
+
+int stk_policy_params(const stk_policy_ops *ops, const char *text, double *values) {
+    for (size_t i = 0; ops->params && ops->params[i].name; i++) values[i] = ops->params[i].initial;
+    uint64_t seen = 0;
+    while (text && *text) {
+        size_t len = strcspn(text, ",");
+        STK_TRY(read_param(ops, text, len, values, &seen));
+        text += len + (text[len] == ',');
+    }
+    return 0;
+}
+
+/* ---- Calls that contradict the state ------------------------------------------------------------------------------------- */
+
+int stk_policy_twice(const char *policy, uint32_t key) {
+    return stk_fail(STK_ESTATE, "policy %s: expert %u inserted twice", policy, key);
+}
+
+int stk_policy_too_many(const char *policy, uint32_t key, uint32_t n_slot) {
+    return stk_fail(STK_ESTATE, "policy %s: expert %u inserted beyond %u slots", policy, key, n_slot);
+}
+
+int stk_policy_may_resize(const char *policy, uint32_t n_slot, uint32_t n_resident) {
+    return n_slot >= n_resident ? 0 : stk_fail(STK_ESTATE, "policy %s: %u slots for %u experts", policy, n_slot, n_resident);
+}
+
+int stk_policy_not_there(const char *policy, uint32_t key) {
+    return stk_fail(STK_ESTATE, "policy %s: expert %u left without being there", policy, key);
+}
+
+/* ---- Saved states ------------------------------------------------------------------------------------------------------- */
 
 uint32_t stk_policy_state_key(const void *data, size_t i) {
     uint32_t key;

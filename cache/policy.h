@@ -2,9 +2,11 @@
  * policy: the order in which a cache gives up its experts. One instance per tier, size class and (if asked for) layer. Pure: no
  * I/O, no clock, no threads, no allocation after open, so that the engine, the replay and the tests drive the very same code.
  *
- * Who may call it: cache.c, and through it src/. An expert is named by its key = layer index * n_expert + expert. A policy hears
- * of everything and decides two things: whether a missed expert is admitted, and who leaves. Each call returns 0 or a result,
- * negative on error.
+ * Who may call it: cache.c, and through it src/. An expert is named by its key = layer index * n_expert + expert, where the layer
+ * index counts the layers of the instance's own class. A policy hears of everything and decides two things: whether a missed
+ * expert is admitted, and who leaves. Each call returns 0 or a result, negative on error.
+ *
+ * Time is counted in steps: an event whose layer does not lie behind the instance's last one begins the next step.
  */
 #ifndef STK_POLICY_H
 #define STK_POLICY_H
@@ -21,11 +23,24 @@ typedef struct stk_policy_config {
     uint32_t n_expert; /* of a layer */
     uint32_t n_slot;   /* capacity */
     uint64_t seed;
-    const char *params; /* "name=value,...", NULL for none */
+    const char *params;               /* "name=value,...", NULL for none */
+    struct stk_future_cursor *future; /* for policies that need it, NULL otherwise: shared by all instances of a cache */
+    const uint32_t *layers;           /* [n_key / n_expert] dense layer number of each of its layers; NULL: 0, 1, ... */
+    bool *told;                       /* of the cache, so that a notice is logged once, not by every instance; NULL: no notices */
 } stk_policy_config;
+
+/* A number that a policy takes: for its reader, `stoker tune` and the documentation. */
+typedef struct stk_policy_param {
+    const char *name; /* NULL ends a list */
+    double min, max, initial;
+    const char *what;
+} stk_policy_param;
 
 typedef struct stk_policy_ops {
     const char *name;
+    const char *idea;               /* one line for a list of policies */
+    const stk_policy_param *params; /* NULL: none */
+    bool needs_future;              /* for the replay of a trace alone */
     int (*open)(stk_policy **out, const stk_policy_config *config);
     void (*close)(stk_policy *p);
     /* An event of a layer; keys [n] are its distinct experts, resident or not, ascending: keys[i] has event->counts[i] tokens. */
@@ -47,7 +62,7 @@ typedef struct stk_policy_ops {
 
 /* NULL when there is no policy of that name. */
 const stk_policy_ops *stk_policy_find(const char *name);
-/* Names of all policies, NULL at the end. */
+/* Names of all policies, NULL at the end; those that need the future come last. */
 const char *const *stk_policy_names(void);
 
 #endif

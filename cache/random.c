@@ -35,7 +35,7 @@ static void random_close(stk_policy *p) {
 }
 
 static int random_open(stk_policy **out, const stk_policy_config *config) {
-    STK_TRY(stk_policy_no_params("random", config->params));
+    STK_TRY(stk_policy_params(&stk_policy_random, config->params, NULL));
     stk_policy *p = calloc(1, sizeof *p);
     if (!p) return stk_fail(STK_ENOMEM, "policy random: out of memory");
     p->n_key = config->n_key;
@@ -60,9 +60,7 @@ static int random_touch(stk_policy *p, const stk_event *event, const uint32_t *k
 
 static int random_inserted(stk_policy *p, uint32_t key, enum stk_why why) {
     (void)why;
-    if (key >= p->n_key || p->index[key] != ABSENT) return stk_fail(STK_ESTATE, "policy random: expert %u inserted twice", key);
-    if (p->n_resident == p->n_slot)
-        return stk_fail(STK_ESTATE, "policy random: expert %u inserted beyond %u slots", key, p->n_slot);
+    STK_TRY(stk_policy_may_insert("random", key, key < p->n_key && p->index[key] == ABSENT, p->n_resident, p->n_slot));
     p->index[key] = p->n_resident;
     p->keys[p->n_resident++] = key;
     return 0;
@@ -77,8 +75,7 @@ static void swap(stk_policy *p, uint32_t a, uint32_t b) {
 }
 
 static int random_evicted(stk_policy *p, uint32_t key) {
-    if (key >= p->n_key || p->index[key] == ABSENT)
-        return stk_fail(STK_ESTATE, "policy random: expert %u left without being there", key);
+    if (key >= p->n_key || p->index[key] == ABSENT) return stk_policy_not_there("random", key);
     swap(p, p->index[key], p->n_resident - 1);
     p->n_resident--;
     p->index[key] = ABSENT;
@@ -86,7 +83,7 @@ static int random_evicted(stk_policy *p, uint32_t key) {
 }
 
 static int random_resized(stk_policy *p, uint32_t n_slot) {
-    if (n_slot < p->n_resident) return stk_fail(STK_ESTATE, "policy random: %u slots for %u experts", n_slot, p->n_resident);
+    STK_TRY(stk_policy_may_resize("random", n_slot, p->n_resident));
     p->n_slot = n_slot;
     return 0;
 }
@@ -128,6 +125,7 @@ static int random_load(stk_policy *p, const void *data, size_t bytes) {
 
 const stk_policy_ops stk_policy_random = {
     .name = "random",
+    .idea = "any expert leaves, by the seed",
     .open = random_open,
     .close = random_close,
     .touch = random_touch,

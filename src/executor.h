@@ -18,7 +18,7 @@
 #include "plan.h"
 
 /* An expert is computed in two phases: gate and up, then down. The first may run while the down matrix is still on its way. */
-enum stk_phase { STK_PHASE_UP = 1, STK_PHASE_DOWN = 2, STK_PHASE_ALL = 3 };
+enum stk_expert_phase { STK_PHASE_UP = 1, STK_PHASE_DOWN = 2, STK_PHASE_ALL = 3 };
 
 typedef struct stk_task {
     const stk_decision *decision;

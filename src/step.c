@@ -50,6 +50,7 @@ static int run_event(stk_stepper *s, const stk_event *event) {
     const stk_decision *list;
     int n = stk_cache_event(s->cache, event->layer, event, &list);
     if (n < 0) return n;
+    if (s->tally) stk_tally_event(s->tally, event->layer, list, (uint32_t)n);
     int rc = carry_out(s, event, list, (uint32_t)n);
     if (rc >= 0) return rc;
     char why[512];

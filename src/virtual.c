@@ -9,11 +9,12 @@
 /* Gate, up and down, as stk_part numbers them. */
 enum { N_PHASED_PART = STK_N_PART, UP_PARTS = 1 << STK_GATE | 1 << STK_UP };
 
-int stk_virtual_open(stk_virtual *v, stk_trace_reader *reader, stk_cache *cache) {
+int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_tally *tally) {
     memset(v, 0, sizeof *v);
-    v->reader = reader;
-    v->header = stk_trace_reader_header(reader);
+    v->source = source;
+    v->header = stk_source_header(source);
     v->cache = cache;
+    v->tally = tally;
     stk_cost_default(&v->cost);
     size_t n_key = (size_t)v->header->n_layer * v->header->n_expert;
     v->reads = calloc(n_key * v->header->n_part, sizeof *v->reads);
@@ -38,7 +39,7 @@ void stk_virtual_close(stk_virtual *v) {
 
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) {
     if (!v->have && !v->ended) {
-        int rc = stk_trace_read(v->reader, &v->record);
+        int rc = stk_source_read(v->source, &v->record);
         if (rc < 0) return rc;
         v->have = rc == 1;
         v->ended = rc == 0;
@@ -240,6 +241,7 @@ static int take_drops(stk_virtual *v) {
         sizes(v, key / v->header->n_expert, key % v->header->n_expert, &payload, &asked);
         v->dropped_bytes += payload;
         v->dropped_read_bytes += asked;
+        stk_tally_drop(v->tally, key);
         STK_TRY(stk_cache_drop(v->cache, key));
         forget(v, key);
         stk_virtual_take(v);

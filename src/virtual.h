@@ -10,6 +10,7 @@
 #include "chooser.h"
 #include "io/drive.h"
 #include "step.h"
+#include "traces/source.h"
 
 /* A part of an expert on its way. */
 typedef struct stk_virtual_read {
@@ -30,8 +31,9 @@ typedef struct stk_virtual_flight {
 
 typedef struct stk_virtual {
     const stk_trace_header *header;
-    stk_trace_reader *reader;
+    stk_source *source;
     stk_cache *cache;
+    stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
     stk_chooser *chooser; /* chooses anew what is read ahead of what was predicted; NULL: as recorded */
     bool timed;           /* false: everything takes no time */
@@ -50,7 +52,7 @@ typedef struct stk_virtual {
     bool have, ended;
 } stk_virtual;
 
-int stk_virtual_open(stk_virtual *v, stk_trace_reader *reader, stk_cache *cache) STK_CHECKED;
+int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_tally *tally) STK_CHECKED;
 void stk_virtual_close(stk_virtual *v);
 
 /* The next record without taking it; 0 at the end of the trace. */

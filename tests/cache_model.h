@@ -23,46 +23,47 @@ typedef struct model {
     uint32_t layer_class[16];
     model_class classes[MODEL_MAX_CLASS];
     bool busy[MODEL_MAX_KEY], coming[MODEL_MAX_KEY];
+    bool held[MODEL_MAX_KEY];      /* prefetched for a layer whose event has not come */
     bool (*refuses)(uint32_t key); /* NULL: nothing is refused */
     stk_cache_counters counters;
 } model;
 
-static int model_slot(const model *m, uint32_t key) {
+static inline int model_slot(const model *m, uint32_t key) {
     const model_class *c = &m->classes[m->layer_class[key / m->n_expert]];
     for (uint32_t slot = 0; slot < c->n_slot; slot++)
         if (c->key_in[slot] == key) return (int)slot;
     return -1;
 }
 
-static void model_unage(model_class *c, uint32_t key) {
+static inline void model_unage(model_class *c, uint32_t key) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->n_age; i++)
         if (c->age[i] != key) c->age[n++] = c->age[i];
     c->n_age = n;
 }
 
-static void model_age(model_class *c, uint32_t key, uint32_t at) {
+static inline void model_age(model_class *c, uint32_t key, uint32_t at) {
     memmove(&c->age[at + 1], &c->age[at], (c->n_age - at) * sizeof c->age[0]);
     c->age[at] = key;
     c->n_age++;
 }
 
-static void model_drop(model *m, uint32_t key) {
+static inline void model_drop(model *m, uint32_t key) {
     model_class *c = &m->classes[m->layer_class[key / m->n_expert]];
     int slot = model_slot(m, key);
     if (slot < 0) return;
     c->key_in[slot] = STK_NO_KEY;
     model_unage(c, key);
-    m->coming[key] = false;
+    m->coming[key] = m->held[key] = false;
 }
 
 /* The lowest free slot, else the oldest that is not busy; false when there is neither. */
-static bool model_take(model *m, model_class *c, uint32_t *slot, uint32_t *victim) {
+static inline bool model_take(model *m, model_class *c, uint32_t *slot, uint32_t *victim) {
     *victim = STK_NO_KEY;
     for (*slot = 0; *slot < c->n_slot; ++*slot)
         if (c->key_in[*slot] == STK_NO_KEY) return true;
     for (uint32_t i = 0; i < c->n_age; i++) {
-        if (m->busy[c->age[i]]) continue;
+        if (m->busy[c->age[i]] || m->held[c->age[i]]) continue;
         *victim = c->age[i];
         *slot = (uint32_t)model_slot(m, *victim);
         model_drop(m, *victim);
@@ -72,8 +73,15 @@ static bool model_take(model *m, model_class *c, uint32_t *slot, uint32_t *victi
     return false;
 }
 
+/* As above; where there is neither, what was prefetched for layers to come may leave too. */
+static inline bool model_need(model *m, model_class *c, uint32_t *slot, uint32_t *victim) {
+    if (model_take(m, c, slot, victim)) return true;
+    memset(m->held, 0, sizeof m->held);
+    return model_take(m, c, slot, victim);
+}
+
 /* The event's experts by count falling, then id: order[i] is a position in event->distinct. */
-static void model_sort(const stk_event *event, uint32_t *order) {
+static inline void model_sort(const stk_event *event, uint32_t *order) {
     for (uint32_t i = 0; i < event->n_distinct; i++) order[i] = i;
     for (uint32_t i = 1; i < event->n_distinct; i++)
         for (uint32_t j = i; j > 0 && event->counts[order[j]] > event->counts[order[j - 1]]; j--) {
@@ -83,11 +91,12 @@ static void model_sort(const stk_event *event, uint32_t *order) {
         }
 }
 
-static uint32_t model_event(model *m, uint32_t layer, const stk_event *event, stk_decision *list) {
+static inline uint32_t model_event(model *m, uint32_t layer, const stk_event *event, stk_decision *list) {
     model_class *c = &m->classes[m->layer_class[layer]];
     uint32_t order[MODEL_MAX_EXPERT], n = event->n_distinct, done = 0, wave = 0, wave_transit = 0;
     bool hit[MODEL_MAX_EXPERT];
     memset(m->busy, 0, sizeof m->busy);
+    memset(m->held + layer * m->n_expert, 0, m->n_expert * sizeof m->held[0]);
     model_sort(event, order);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t key = layer * m->n_expert + event->distinct[i];
@@ -111,8 +120,9 @@ static uint32_t model_event(model *m, uint32_t layer, const stk_event *event, st
                 d->kind = STK_HIT;
                 d->slot = (uint32_t)model_slot(m, key);
                 d->coming = m->coming[key];
+                m->counters.n_prefetch_used += d->coming;
                 m->coming[key] = false;
-            } else if (refused ? wave_transit == c->n_transit : !model_take(m, c, &d->slot, &d->victim)) {
+            } else if (refused ? wave_transit == c->n_transit : !model_need(m, c, &d->slot, &d->victim)) {
                 wave++;
                 wave_transit = 0;
                 for (uint32_t j = 0; j < done; j++) m->busy[list[j].key] = false;
@@ -144,17 +154,18 @@ static uint32_t model_event(model *m, uint32_t layer, const stk_event *event, st
     return n;
 }
 
-static bool model_prefetch(model *m, uint32_t key, stk_decision *d) {
+static inline bool model_prefetch(model *m, uint32_t key, stk_decision *d) {
     model_class *c = &m->classes[m->layer_class[key / m->n_expert]];
     *d = (stk_decision){.key = key, .expert = (uint16_t)(key % m->n_expert), .kind = STK_ADMIT};
     if (model_slot(m, key) >= 0 || (m->refuses && m->refuses(key)) || !model_take(m, c, &d->slot, &d->victim)) return false;
     c->key_in[d->slot] = key;
-    model_age(c, key, c->n_age);
-    m->coming[key] = true;
+    model_age(c, key, 0);
+    m->coming[key] = m->held[key] = true;
+    m->counters.n_prefetch++;
     return true;
 }
 
-static void model_open(model *m, const stk_cache_config *config) {
+static inline void model_open(model *m, const stk_cache_config *config) {
     memset(m, 0, sizeof *m);
     m->n_expert = config->n_expert;
     memcpy(m->layer_class, config->layer_class, sizeof m->layer_class[0] * config->n_layer);
@@ -172,13 +183,13 @@ typedef struct model_input {
     uint32_t counts[MODEL_MAX_EXPERT];
 } model_input;
 
-static uint32_t model_random(uint64_t *state, uint32_t below) {
+static inline uint32_t model_random(uint64_t *state, uint32_t below) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((*state >> 33) % below);
 }
 
 /* n_tok tokens choose k different experts each, low ids more often. */
-static void model_random_event(model_input *in, uint64_t *rng, uint32_t n_expert, uint32_t k, uint32_t n_tok) {
+static inline void model_random_event(model_input *in, uint64_t *rng, uint32_t n_expert, uint32_t k, uint32_t n_tok) {
     uint32_t n[MODEL_MAX_EXPERT] = {0};
     for (uint32_t t = 0; t < n_tok; t++) {
         bool taken[MODEL_MAX_EXPERT] = {false};

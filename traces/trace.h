@@ -77,7 +77,7 @@ typedef struct stk_trace_record {
     union {
         stk_trace_step step;
         stk_event event;       /* of the latest step; see below */
-        stk_trace_ahead ahead; /* at the latest event */
+        stk_trace_ahead ahead; /* at the latest event, whose arrays it leaves as they are */
         uint32_t drop_key;     /* the expert with this key never arrived and was evicted here */
         uint64_t abort_step;   /* this step returned an error: its positions were taken back */
         double cost[STK_TRACE_N_COST];

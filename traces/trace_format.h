@@ -129,6 +129,7 @@ static inline void get_bytes(trace_in *in, void *out, size_t bytes) {
 
 static inline uint64_t get_varint(trace_in *in) {
     uint64_t x = 0;
+    if (in->p < in->end && *in->p < 0x80) return *in->p++; /* most are */
     for (uint32_t shift = 0; in->p < in->end; shift += 7) {
         uint8_t byte = *in->p++;
         if (shift == 63 && byte > 1) break;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "traces/trace_count.h"
 #include "traces/trace_format.h"
 
 /* An array that grows to what a record needs. */
@@ -37,8 +38,7 @@ struct stk_trace_reader {
     stk_trace_step step;
     array seq, pos, token, logits;
     array ids, weights, top_ids, top_scores, ahead;
-    uint16_t *distinct;           /* [header.n_expert] */
-    uint32_t *counts, *of_expert; /* [header.n_expert] by place in distinct, by expert */
+    trace_count count;
 
     bool ended; /* the END record was returned */
     bool cut;
@@ -200,19 +200,6 @@ static void derive_weights(const stk_event *e, float *weights, bool normed) {
     }
 }
 
-static void count_experts(stk_trace_reader *r, stk_event *e) {
-    memset(r->of_expert, 0, sizeof *r->of_expert * e->n_expert);
-    for (size_t i = 0; i < (size_t)e->n_tok * e->k; i++)
-        if (e->ids[i] != STK_NO_EXPERT) r->of_expert[e->ids[i]]++;
-    for (uint32_t expert = 0; expert < e->n_expert; expert++) {
-        if (!r->of_expert[expert]) continue;
-        r->distinct[e->n_distinct] = (uint16_t)expert;
-        r->counts[e->n_distinct++] = r->of_expert[expert];
-    }
-    e->distinct = r->distinct;
-    e->counts = r->counts;
-}
-
 static int get_event(stk_trace_reader *r, stk_event *e) {
     uint8_t flags = 0;
     STK_TRY(get_event_head(r, e, &flags));
@@ -236,7 +223,7 @@ static int get_event(stk_trace_reader *r, stk_event *e) {
     if ((flags & TRACE_WEIGHTS_MASK) >= TRACE_WEIGHTS_SCORES)
         derive_weights(e, weights, (flags & TRACE_WEIGHTS_MASK) == TRACE_WEIGHTS_NORMED);
     if ((flags & TRACE_WEIGHTS_MASK) != TRACE_WEIGHTS_NONE) e->weights = weights;
-    count_experts(r, e);
+    stk_trace_count(&r->count, e);
     return 0;
 }
 
@@ -375,10 +362,7 @@ static int open_reader(stk_trace_reader *r) {
     if (r->fd < 0 || fstat(r->fd, &st) < 0) return stk_fail_errno(errno, "cannot open it");
     if (S_ISREG(st.st_mode)) r->total = (uint64_t)st.st_size;
     STK_TRY(read_header(r));
-    r->distinct = calloc(r->header.n_expert, sizeof *r->distinct);
-    r->counts = calloc(r->header.n_expert, sizeof *r->counts);
-    r->of_expert = calloc(r->header.n_expert, sizeof *r->of_expert);
-    return r->distinct && r->counts && r->of_expert ? 0 : stk_fail(STK_ENOMEM, "out of memory");
+    return stk_trace_count_open(&r->count, r->header.n_expert);
 }
 
 int stk_trace_reader_open(stk_trace_reader **out, const char *path) {
@@ -405,9 +389,7 @@ void stk_trace_reader_close(stk_trace_reader **reader) {
     const array *const arrays[] = {&r->packed, &r->raw,     &r->seq,     &r->pos,        &r->token, &r->logits,
                                    &r->ids,    &r->weights, &r->top_ids, &r->top_scores, &r->ahead};
     for (size_t i = 0; i < STK_ARRAY_LEN(arrays); i++) free(arrays[i]->data);
-    free(r->distinct);
-    free(r->counts);
-    free(r->of_expert);
+    stk_trace_count_close(&r->count);
     free(r->path);
     free(r);
     *reader = NULL;

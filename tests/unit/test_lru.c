@@ -39,7 +39,7 @@ Test(lru, insertion_order) {
     insert(5, STK_WHY_WARM);
     insert(3, STK_WHY_PREFETCH);
     insert(9, STK_WHY_DEMAND);
-    expect(3, (const uint32_t[]){5, 3, 9});
+    expect(3, (const uint32_t[]){3, 5, 9});
 }
 
 Test(lru, the_least_useful_of_an_event_is_the_oldest) {
@@ -66,11 +66,14 @@ Test(lru, the_most_useful_may_be_a_miss_and_neighbours_may_have_left) {
     expect(3, (const uint32_t[]){4, 1, 3});
 }
 
-Test(lru, a_prefetch_within_the_event_is_the_youngest) {
+Test(lru, a_prefetch_is_the_oldest_until_it_is_used) {
     insert(1, STK_WHY_WARM);
     touch(2, (const uint32_t[]){1, 2}, (const uint32_t[]){3, 2});
     insert(2, STK_WHY_PREFETCH);
-    expect(2, (const uint32_t[]){1, 2});
+    insert(3, STK_WHY_PREFETCH);
+    expect(3, (const uint32_t[]){3, 2, 1});
+    touch(1, (const uint32_t[]){2}, (const uint32_t[]){1});
+    expect(3, (const uint32_t[]){3, 1, 2});
 }
 
 Test(lru, ranks_of_an_earlier_event_mean_nothing) {

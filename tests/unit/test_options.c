@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cache/policy.h"
 #include "src/cli/options.h"
 
 /* The program's own table lies beside main(); options read no more of it than this. */
@@ -179,4 +180,31 @@ Test(options, nearest) {
     cr_assert_str_eq(cli_nearest("rnu", names, 4), "run");
     cr_assert_str_eq(cli_nearest("perpelxty", names, 4), "perplexity");
     cr_assert_null(cli_nearest("walk", names, 4));
+}
+
+/* ---- Policies ----------------------------------------------------------------------------------------------------------- */
+
+/* Whether `name` stands in `text` as a word of its own. */
+static bool has_word(const char *text, const char *name) {
+    static const char within[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    for (const char *at = text; (at = strstr(at, name)); at++)
+        if ((at == text || !strchr(within, at[-1])) && (!at[strlen(name)] || !strchr(within, at[strlen(name)]))) return true;
+    return false;
+}
+
+Test(options, help_and_man_page_name_every_policy) {
+    static char man[1 << 16];
+    FILE *f = fopen(STK_TEST_DATA "/../../src/cli/stoker.1", "r");
+    cr_assert_not_null(f);
+    size_t n = fread(man, 1, sizeof man - 1, f);
+    fclose(f);
+    cr_assert(n > 0 && n < sizeof man - 1);
+    for (const char *const *name = stk_policy_names(); *name; name++) {
+        uint32_t verb = stk_policy_find(*name)->needs_future ? CLI_REPLAY : CLI_RUN;
+        bool in_help = false;
+        for (const cli_option *o = cli_options; o < cli_options + cli_n_option; o++)
+            if (strcmp(o->name, "policy") == 0 && o->verbs & verb) in_help = has_word(o->help, *name);
+        cr_assert(in_help, "--help of --policy does not name %s", *name);
+        cr_assert(has_word(man, *name), "the man page does not name %s", *name);
+    }
 }

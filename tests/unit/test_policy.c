@@ -1,8 +1,29 @@
 /* policy: the registry, and the reader of saved states. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "cache/future.h"
 #include "cache/policies.h"
+
+enum { MAX_STATE = 8192 };
+
+/* What the future holds does not matter here. */
+static stk_future *future;
+static stk_future_cursor *cursor;
+
+static void setup(void) {
+    cr_assert_eq(stk_future_open(&future, 1, 1, NULL), 0);
+    cr_assert_eq(stk_future_end(future), 0);
+    cr_assert_eq(stk_future_cursor_open(&cursor, future), 0);
+}
+
+static void teardown(void) {
+    stk_future_cursor_close(&cursor);
+    stk_future_close(&future);
+}
+
+TestSuite(policy, .init = setup, .fini = teardown);
 
 Test(policy, names_and_registry_agree) {
     uint32_t n = 0;
@@ -21,7 +42,7 @@ Test(policy, each_keeps_its_contract) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *p;
-        stk_policy_config config = {.n_key = 100, .n_expert = 10, .n_slot = 8, .seed = 3};
+        stk_policy_config config = {.n_key = 100, .n_expert = 10, .n_slot = 8, .seed = 3, .future = cursor};
         uint64_t busy[2] = {0, 0};
         uint32_t key = 1234;
         cr_assert_eq(ops->open(&p, &config), 0);
@@ -53,9 +74,9 @@ Test(policy, a_saved_state_repeats_the_same_victims) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *a, *b;
-        const stk_policy_config config = {.n_key = 64, .n_expert = 64, .n_slot = 20, .seed = 9};
+        const stk_policy_config config = {.n_key = 64, .n_expert = 64, .n_slot = 20, .seed = 9, .future = cursor};
         const uint64_t busy[1] = {0};
-        unsigned char state[512], again[512];
+        unsigned char state[MAX_STATE], again[MAX_STATE];
         cr_assert_eq(ops->open(&a, &config), 0);
         cr_assert_eq(ops->open(&b, &config), 0);
         int64_t bytes = ops->save(a, NULL, 0);
@@ -89,8 +110,8 @@ Test(policy, hostile_states_do_no_harm) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *p;
-        const stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6, .seed = 9};
-        unsigned char good[128], bad[128], now[128];
+        const stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6, .seed = 9, .future = cursor};
+        unsigned char good[MAX_STATE], bad[MAX_STATE], now[MAX_STATE];
         cr_assert_eq(ops->open(&p, &config), 0);
         for (uint32_t i = 0; i < 5; i++) cr_assert_eq(ops->inserted(p, 8 * i, STK_WHY_WARM), 0);
         size_t bytes = (size_t)ops->save(p, good, sizeof good);
@@ -114,7 +135,7 @@ Test(policy, hostile_states_do_no_harm) {
         }
         for (size_t at = 0; at < bytes; at++)
             for (uint32_t flip = 1; flip < 256; flip++) {
-                memcpy(bad, good, sizeof bad);
+                memcpy(bad, good, bytes);
                 bad[at] ^= (unsigned char)flip;
                 if (ops->load(p, bad, bytes) < 0) continue;
                 uint64_t busy[1] = {0};
@@ -133,8 +154,8 @@ Test(policy, a_state_of_more_experts_than_slots_is_refused) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         stk_policy *big, *small;
-        unsigned char state[256];
-        stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6};
+        unsigned char state[MAX_STATE];
+        stk_policy_config config = {.n_key = 40, .n_expert = 40, .n_slot = 6, .future = cursor};
         cr_assert_eq(ops->open(&big, &config), 0);
         config.n_slot = 3;
         cr_assert_eq(ops->open(&small, &config), 0);
@@ -147,5 +168,54 @@ Test(policy, a_state_of_more_experts_than_slots_is_refused) {
         cr_assert_eq(ops->load(small, state, (size_t)bytes), STK_EFORMAT);
         ops->close(big);
         ops->close(small);
+    }
+}
+
+/* ---- Parameters --------------------------------------------------------------------------------------------------------- */
+
+Test(policy, parameters_are_read_or_named) {
+    static const stk_policy_param params[] = {{"half", 0, 1, 0.25, "x"}, {"steps", 1, 100, 10, "x"}, {0}};
+    static const stk_policy_ops ops = {.name = "some", .params = params};
+    static const struct {
+        const char *text;
+        double half, steps;
+    } good[] = {{NULL, 0.25, 10}, {"", 0.25, 10}, {"half=0.5", 0.5, 10}, {"steps=100,half=0", 0, 100}, {"steps=1e1,", 0.25, 10}};
+    static const char *const bad[][2] = {
+        {"half", "half is a number"}, {"half=", "half is a number"}, {"half=x", "\"half=x\""},
+        {"half=0.5x", "from 0 to 1"}, {"half=1.5", "from 0 to 1"},   {"half=nan", "from 0 to 1"},
+        {"steps=0", "from 1 to 100"}, {"half=1,half=1", "twice"},    {"hal=1", "there are: half, steps"},
+        {"halfx=1", "no parameter"},  {",", "no parameter"},         {"half=1,,steps=2", "no parameter"},
+        {"=1", "no parameter"}};
+    double values[2];
+    for (size_t i = 0; i < STK_ARRAY_LEN(good); i++) {
+        cr_assert_eq(stk_policy_params(&ops, good[i].text, values), 0, "%s", stk_error_detail());
+        cr_assert(values[0] == good[i].half && values[1] == good[i].steps);
+    }
+    for (size_t i = 0; i < STK_ARRAY_LEN(bad); i++) {
+        cr_assert_eq(stk_policy_params(&ops, bad[i][0], values), STK_EINVAL, "%s", bad[i][0]);
+        cr_assert_not_null(strstr(stk_error_detail(), bad[i][1]), "%s: %s", bad[i][0], stk_error_detail());
+    }
+    char digits[256] = "half=0.";
+    memset(digits + 7, '1', 200);
+    cr_assert_eq(stk_policy_params(&ops, digits, values), STK_EINVAL);
+}
+
+/* The list says what open does: an initial value is in range, and every name is taken. */
+Test(policy, documented_parameters_are_those_that_open_takes) {
+    for (const char *const *name = stk_policy_names(); *name; name++) {
+        const stk_policy_ops *ops = stk_policy_find(*name);
+        cr_assert(ops->idea && *ops->idea);
+        for (const stk_policy_param *param = ops->params; param && param->name; param++) {
+            const double edges[] = {param->min, param->initial, param->max};
+            cr_assert(param->min <= param->initial && param->initial <= param->max && *param->what);
+            for (size_t i = 0; i < STK_ARRAY_LEN(edges); i++) {
+                char text[64];
+                stk_policy *p;
+                snprintf(text, sizeof text, "%s=%.17g", param->name, edges[i]);
+                const stk_policy_config config = {.n_key = 8, .n_expert = 8, .n_slot = 4, .params = text, .future = cursor};
+                cr_assert_eq(ops->open(&p, &config), 0, "%s: %s", *name, stk_error_detail());
+                ops->close(p);
+            }
+        }
     }
 }
