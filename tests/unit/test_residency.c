@@ -98,7 +98,12 @@ Test(residency, the_oldest_leave_a_smaller_lru) {
     const stk_cache_move *moves;
     stk_decision d;
     cr_assert_eq(stk_cache_open(&cache, &config), 0);
-    for (uint32_t key = 4; key < 8; key++) cr_assert_eq(stk_cache_prefetch(cache, key, &d), 1);
+    for (uint16_t key = 7; key > 3; key--) {
+        const uint32_t count = 1;
+        const stk_decision *list;
+        const stk_event e = {.n_tok = 1, .k = 1, .n_expert = 8, .n_distinct = 1, .distinct = &key, .counts = &count};
+        cr_assert_eq(stk_cache_event(cache, 0, &e, &list), 1);
+    }
     cr_assert_eq(stk_cache_resize(cache, 0, 2, 0, &moves), 4);
     cr_assert(moves[0].key == 7 && moves[0].to == STK_NO_SLOT && moves[1].key == 6 && moves[1].to == STK_NO_SLOT);
     cr_assert(moves[2].key == 5 && moves[2].from == 2 && moves[2].to == 0 && moves[3].key == 4 && moves[3].to == 1);
