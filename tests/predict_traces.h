@@ -163,7 +163,7 @@ static inline bool pt_run(const stk_predictor_ops *ops, stk_predictor *p, const 
                 if (card && l + d < t->n_layer && stk_score_suggested(card, layer, d, list[d - 1], (uint32_t)n[d - 1]) < 0)
                     return false;
             }
-            about = l + 1; /* never met by layer 0: nobody fetches for a step that may not come */
+            about = (l + 1) % t->n_layer;
         }
     return true;
 }
