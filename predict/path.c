@@ -117,7 +117,7 @@ static uint32_t add_rows(const stk_part *s, const uint16_t *ids, uint32_t first,
 /* The active inputs of what is said about layer track->layer + d + 1 for token i. */
 static uint32_t gather(const stk_part *s, const stk_track *track, uint32_t d, uint32_t i, uint32_t *in) {
     const stk_track_token *tok = &track->tok[i];
-    bool next_step = track->layer + d + 1 >= s->n_layer, has_before = tok->slot < STK_TRACK_SEQS && (tok->follows || next_step);
+    bool next_step = track->layer + d + 1 >= s->n_layer, has_before = stk_track_has_before(track, d + 1, i);
     uint32_t layer = (track->layer + d + 1) % s->n_layer, n = 0;
     in[n++] = 0;
     for (uint32_t b = 0; b < s->back[d]; b++) {

@@ -23,7 +23,7 @@ static int previous_open(stk_part **out, const stk_part_config *config) {
 static void previous_learn(stk_part *s, const stk_track *track, const stk_event *event) { (void)s, (void)track, (void)event; }
 
 static bool previous_score(const stk_part *s, const stk_track *track, uint32_t depth, uint32_t i, float *row) {
-    if (track->tok[i].slot >= STK_TRACK_SEQS) return false;
+    if (!stk_track_has_before(track, depth, i)) return false;
     const uint16_t *ids = stk_track_before(track, track->tok[i].slot, (track->layer + depth) % s->n_layer);
     if (ids[0] == STK_NO_EXPERT) return false;
     memset(row, 0, s->width * sizeof *row);

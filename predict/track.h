@@ -75,6 +75,11 @@ static inline const uint16_t *stk_track_before(const stk_track *t, uint32_t slot
     return t->before + ((size_t)slot * t->n_layer + layer) * t->k;
 }
 
+/* Whether that is the token right before the one that a look `depth` layers ahead from sampled token i is about. */
+static inline bool stk_track_has_before(const stk_track *t, uint32_t depth, uint32_t i) {
+    return t->tok[i].slot < STK_TRACK_SEQS && (t->tok[i].follows || t->layer + depth >= t->n_layer);
+}
+
 /* While learning: experts of the token before the i-th sampled one in the event's layer, in this event or an earlier step; NULL
  * where it is not known. event->k or t->k of them: *k. */
 const uint16_t *stk_track_predecessor(const stk_track *t, const stk_event *event, uint32_t i, uint32_t *k);

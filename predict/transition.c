@@ -45,7 +45,7 @@ static void transition_learn(stk_part *s, const stk_track *track, const stk_even
 }
 
 static bool transition_score(const stk_part *s, const stk_track *track, uint32_t depth, uint32_t i, float *row) {
-    if (track->tok[i].slot >= STK_TRACK_SEQS) return false;
+    if (!stk_track_has_before(track, depth, i)) return false;
     uint32_t layer = (track->layer + depth) % s->n_layer;
     return stk_pairs_score(&s->pairs, (size_t)layer * s->n_expert, stk_track_before(track, track->tok[i].slot, layer), s->k, row);
 }
