@@ -19,12 +19,12 @@ static inline float stk_odds_p(float z) {
     float t = z * -1.44269504f, shifted = t + 12582912.0f, f = t - (shifted - 12582912.0f);
     uint32_t n;
     memcpy(&n, &shifted, sizeof n); /* the integer nearest to t in its low bits */
-    float e = 1.8775767e-3f;        /* 2^f for |f| <= 1/2 */
-    e = e * f + 8.9893397e-3f;
-    e = e * f + 5.5826318e-2f;
-    e = e * f + 2.4015361e-1f;
-    e = e * f + 6.9315308e-1f;
-    e = e * f + 9.9999994e-1f;
+    float e = 1.3333558e-3f;        /* 2^f for |f| <= 1/2 */
+    e = e * f + 9.6181291e-3f;
+    e = e * f + 5.5504109e-2f;
+    e = e * f + 2.4022651e-1f;
+    e = e * f + 6.9314718e-1f;
+    e = e * f + 1.0f;
     uint32_t bits;
     memcpy(&bits, &e, sizeof bits);
     bits += n << 23;
@@ -42,11 +42,11 @@ static inline void stk_odds_row(float *restrict p, const float *restrict z, uint
         i32x4 above = x > most, below = x < -most;
         x = (f32x4)(((i32x4)x & ~above & ~below) | ((i32x4)most & above) | ((i32x4)-most & below));
         f32x4 t = x * -1.44269504f, shifted = t + 12582912.0f, f = t - (shifted - 12582912.0f);
-        f32x4 e = f * 1.8775767e-3f + 8.9893397e-3f;
-        e = e * f + 5.5826318e-2f;
-        e = e * f + 2.4015361e-1f;
-        e = e * f + 6.9315308e-1f;
-        e = e * f + 9.9999994e-1f;
+        f32x4 e = f * 1.3333558e-3f + 9.6181291e-3f;
+        e = e * f + 5.5504109e-2f;
+        e = e * f + 2.4022651e-1f;
+        e = e * f + 6.9314718e-1f;
+        e = e * f + 1.0f;
         e = (f32x4)((i32x4)e + ((i32x4)shifted << 23));
         *(f32x4 *)(p + i) = 1.0f / (1.0f + e);
     }
