@@ -1,95 +1,85 @@
 /*
  * gate: the routers of the layers ahead, run on today's hidden state by the hub (Eliseev and Mazur, arXiv 2312.17238; Fate,
- * arXiv 2502.12224). The residual stream changes little from one layer
- * to the next, so their order of experts is nearly right; what it is worth is learned here: how often the expert that such a
- * router ranks r-th for a token is one of those that the token then uses, counted by depth, layer and rank. A layer's own counts
- * are smoothed by those of all layers, and these by a guess.
- *
- * Of a step with more than TOKENS_MAX tokens every second, third, ... one is looked at, and stands for its neighbours.
+ * arXiv 2502.12224). The residual stream changes little from one layer to the next, so their order of experts is nearly right;
+ * what it is worth is learned here: how often the expert that such a router ranks r-th for a token is one of those that the token
+ * then uses, counted by depth, layer and rank. A layer's own counts are smoothed by those of all layers, and these by a guess.
+ * Memory: 4 * (4k + 1) bytes a layer and depth.
  */
-#include "predict/predictors.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "predict/odds.h"
+#include "predict/panel.h"
+
 enum {
-    STATE_MAGIC = 0x31455447, /* "GTE1" */
-    TOKENS_MAX = 64,
     COUNT_MAX = 1 << 14, /* at this many tokens counts are halved, so that they follow a change of text */
     GUESS_WEIGHT = 8,    /* tokens that the guess counts for, against all layers */
     POOL_WEIGHT = 16     /* and all layers against the layer */
 };
 
-/* What the routers said of a layer that lies ahead. */
+/* What the router of a layer that lies ahead said of a token. */
 typedef struct outlook {
-    uint64_t step;
-    uint32_t layer, n_tok, n_seen; /* n_seen of n_tok tokens were looked at; 0: nothing is known */
-    uint16_t *ranked;              /* [n_seen, n_rank], STK_NO_EXPERT where the layer has fewer experts */
+    uint32_t layer, n_expert;
+    int32_t seq, pos;
+    bool open;        /* the layer's event has not come */
+    uint16_t *ranked; /* [n_rank], STK_NO_EXPERT where the layer has fewer experts */
 } outlook;
 
-struct stk_predictor {
-    stk_predictor_config config;
-    uint32_t n_rank;
-    uint64_t step; /* of the latest event */
-    uint32_t layer;
-    bool begun;
-    outlook outlooks[STK_PREDICT_DEPTH_MAX][STK_PREDICT_DEPTH_MAX]; /* [depth - 1][layer % DEPTH_MAX] */
+struct stk_part {
+    uint32_t n_layer, n_expert, k, n_rank, width, depth;
+    outlook *outlooks; /* [DEPTH_MAX, layer % DEPTH_MAX, TRACK_TOKENS] */
     uint32_t *tallies; /* [DEPTH_MAX, n_layer + 1, 1 + n_rank]: tokens, and how many used their expert of each rank; the last
                         * layer is the sum of all */
     uint16_t *ranked;  /* what all outlooks hold */
-    float *scratch;    /* [n_expert] */
     float *best;       /* [n_rank] scores of a ranking under construction */
+    float *odds;       /* [DEPTH_MAX, n_rank + 1] by rank, of the layers ahead of the latest event; the last for all others */
     uint8_t *used;     /* [n_expert], all 0 between calls */
 };
 
-static size_t n_counts(const stk_predictor *p) {
-    return (size_t)STK_PREDICT_DEPTH_MAX * (p->config.n_layer + 1) * (1 + p->n_rank);
+static size_t n_count(const stk_part *s) { return (size_t)STK_PREDICT_DEPTH_MAX * (s->n_layer + 1) * (1 + s->n_rank); }
+
+static uint32_t *tally_of(const stk_part *s, uint32_t d, uint32_t layer) {
+    return s->tallies + ((size_t)d * (s->n_layer + 1) + layer) * (1 + s->n_rank);
 }
 
-static uint32_t *tally_of(const stk_predictor *p, uint32_t d, uint32_t layer) {
-    return p->tallies + ((size_t)d * (p->config.n_layer + 1) + layer) * (1 + p->n_rank);
+static outlook *outlook_of(const stk_part *s, uint32_t d, uint32_t layer, uint32_t i) {
+    return &s->outlooks[((size_t)d * STK_PREDICT_DEPTH_MAX + layer % STK_PREDICT_DEPTH_MAX) * STK_TRACK_TOKENS + i];
 }
 
-static void gate_close(stk_predictor *p) {
-    if (!p) return;
-    free(p->tallies);
-    free(p->ranked);
-    free(p->scratch);
-    free(p->best);
-    free(p->used);
-    free(p);
+static void gate_close(stk_part *s) {
+    if (!s) return;
+    free(s->outlooks);
+    free(s->tallies);
+    free(s->ranked);
+    free(s->best);
+    free(s->odds);
+    free(s->used);
+    free(s);
 }
 
-static int gate_alloc(stk_predictor *p) {
-    size_t outlook_size = (size_t)TOKENS_MAX * p->n_rank;
-    p->tallies = calloc(n_counts(p), sizeof *p->tallies);
-    p->ranked = calloc(STK_PREDICT_DEPTH_MAX * STK_PREDICT_DEPTH_MAX * outlook_size, sizeof *p->ranked);
-    p->scratch = calloc(p->config.n_expert, sizeof *p->scratch);
-    p->best = calloc(p->n_rank, sizeof *p->best);
-    p->used = calloc(p->config.n_expert, sizeof *p->used);
-    if (!p->tallies || !p->ranked || !p->scratch || !p->best || !p->used)
-        return stk_fail(STK_ENOMEM, "predictor gate: out of memory for %u layers of %u experts", p->config.n_layer,
-                        p->config.n_expert);
-    for (uint32_t i = 0; i < STK_PREDICT_DEPTH_MAX * STK_PREDICT_DEPTH_MAX; i++)
-        p->outlooks[i / STK_PREDICT_DEPTH_MAX][i % STK_PREDICT_DEPTH_MAX].ranked = p->ranked + i * outlook_size;
-    return 0;
-}
-
-static int gate_open(stk_predictor **out, const stk_predictor_config *config) {
-    STK_TRY(stk_predictor_config_check("gate", config));
-    STK_TRY(stk_predictor_no_params("gate", config->params));
-    stk_predictor *p = calloc(1, sizeof *p);
-    if (!p) return stk_fail(STK_ENOMEM, "predictor gate: out of memory");
-    p->config = *config;
-    p->config.params = NULL;
-    p->n_rank = STK_MIN(4 * config->k, config->n_expert);
-    int rc = gate_alloc(p);
-    if (rc < 0) {
-        gate_close(p);
-        return rc;
+static int gate_open(stk_part **out, const stk_part_config *config) {
+    stk_part *s = calloc(1, sizeof *s);
+    if (!s) return stk_fail(STK_ENOMEM, "predictor gate: out of memory");
+    s->n_layer = config->model->n_layer;
+    s->n_expert = config->model->n_expert;
+    s->k = config->model->k;
+    s->n_rank = STK_MIN(4 * s->k, s->n_expert);
+    s->width = config->width;
+    s->depth = config->depth;
+    size_t n_outlook = (size_t)STK_PREDICT_DEPTH_MAX * STK_PREDICT_DEPTH_MAX * STK_TRACK_TOKENS;
+    s->outlooks = calloc(n_outlook, sizeof *s->outlooks);
+    s->tallies = calloc(n_count(s), sizeof *s->tallies);
+    s->ranked = calloc(n_outlook * s->n_rank, sizeof *s->ranked);
+    s->best = calloc(s->n_rank, sizeof *s->best);
+    s->odds = calloc((size_t)STK_PREDICT_DEPTH_MAX * (s->n_rank + 1), sizeof *s->odds);
+    s->used = calloc(s->n_expert, sizeof *s->used);
+    if (!s->outlooks || !s->tallies || !s->ranked || !s->best || !s->odds || !s->used) {
+        gate_close(s);
+        return stk_fail(STK_ENOMEM, "predictor gate: out of memory for %u layers", config->model->n_layer);
     }
-    *out = p;
+    for (size_t i = 0; i < n_outlook; i++) s->outlooks[i].ranked = s->ranked + i * s->n_rank;
+    *out = s;
     return 0;
 }
 
@@ -100,124 +90,98 @@ static void count(uint32_t *tally, uint32_t n_rank, const uint16_t *ranked, cons
     for (uint32_t r = 0; r <= n_rank; r++) tally[r] /= 2;
 }
 
-static uint32_t stride_of(uint32_t n_tok) { return (n_tok + TOKENS_MAX - 1) / TOKENS_MAX; }
-
-static void learn(stk_predictor *p, uint32_t d, const outlook *o, const stk_event *event) {
-    if (o->n_seen == 0 || o->step != event->step || o->layer != event->layer || o->n_tok != event->n_tok) return;
-    for (uint32_t i = 0; i < o->n_seen; i++) {
-        const uint16_t *ids = event->ids + (size_t)i * stride_of(o->n_tok) * event->k,
-                       *ranked = o->ranked + (size_t)i * p->n_rank;
-        for (uint32_t j = 0; j < event->k; j++)
-            if (ids[j] != STK_NO_EXPERT) p->used[ids[j]] = 1;
-        count(tally_of(p, d, p->config.n_layer), p->n_rank, ranked, p->used);
-        count(tally_of(p, d, event->layer), p->n_rank, ranked, p->used);
-        for (uint32_t j = 0; j < event->k; j++)
-            if (ids[j] != STK_NO_EXPERT) p->used[ids[j]] = 0;
-    }
+static void gate_learn(stk_part *s, const stk_track *track, const stk_event *event) {
+    for (uint32_t d = 0; d < s->depth; d++)
+        for (uint32_t i = 0; i < track->n_tok; i++) {
+            const stk_track_token *tok = &track->tok[i];
+            outlook *o = outlook_of(s, d, event->layer, i);
+            if (!o->open || o->layer != event->layer || tok->at == STK_TRACK_ABSENT || o->seq != tok->seq || o->pos != tok->pos)
+                continue;
+            const uint16_t *ids = event->ids + (size_t)tok->at * event->k;
+            for (uint32_t j = 0; j < event->k; j++)
+                if (ids[j] != STK_NO_EXPERT) s->used[ids[j]] = 1;
+            count(tally_of(s, d, s->n_layer), s->n_rank, o->ranked, s->used);
+            count(tally_of(s, d, event->layer), s->n_rank, o->ranked, s->used);
+            for (uint32_t j = 0; j < event->k; j++)
+                if (ids[j] != STK_NO_EXPERT) s->used[ids[j]] = 0;
+            o->open = false;
+        }
 }
 
 /* The n_rank best of a token's scores; ties to the lower id, NaN last. */
-static void rank(const stk_predictor *p, const float *scores, uint32_t n_expert, uint16_t *ranked) {
+static void rank(const stk_part *s, const float *scores, uint32_t n_expert, uint16_t *ranked) {
     uint32_t n = 0;
     for (uint32_t e = 0; e < n_expert; e++) {
-        float s = scores[e] == scores[e] ? scores[e] : -INFINITY;
-        if (n == p->n_rank && !(s > p->best[n - 1])) continue;
-        uint32_t i = n < p->n_rank ? n++ : n - 1;
-        for (; i > 0 && s > p->best[i - 1]; i--) {
-            p->best[i] = p->best[i - 1];
+        float x = scores[e] == scores[e] ? scores[e] : -INFINITY;
+        if (n == s->n_rank && !(x > s->best[n - 1])) continue;
+        uint32_t i = n < s->n_rank ? n++ : n - 1;
+        for (; i > 0 && x > s->best[i - 1]; i--) {
+            s->best[i] = s->best[i - 1];
             ranked[i] = ranked[i - 1];
         }
-        p->best[i] = s;
+        s->best[i] = x;
         ranked[i] = (uint16_t)e;
     }
-    for (; n < p->n_rank; n++) ranked[n] = STK_NO_EXPERT;
-}
-
-static void look(stk_predictor *p, uint32_t d, const stk_event *event, const stk_lookahead *ahead) {
-    uint32_t layer = event->layer + d + 1, stride = stride_of(event->n_tok);
-    outlook *o = &p->outlooks[d][layer % STK_PREDICT_DEPTH_MAX];
-    o->n_seen = 0;
-    if (d >= ahead->depth || layer >= p->config.n_layer) return;
-    o->step = event->step;
-    o->layer = layer;
-    o->n_tok = event->n_tok;
-    const float *scores = ahead->scores + (size_t)d * ahead->n_tok * ahead->n_expert;
-    for (uint32_t i = 0; i < event->n_tok; i += stride)
-        rank(p, scores + (size_t)i * ahead->n_expert, ahead->n_expert, o->ranked + (size_t)o->n_seen++ * p->n_rank);
-}
-
-static int gate_observe(stk_predictor *p, const stk_event *event, const stk_lookahead *ahead) {
-    STK_TRY(stk_predictor_event_check("gate", &p->config, event));
-    STK_TRY(stk_predictor_ahead_check("gate", &p->config, event, ahead));
-    for (uint32_t d = 0; d < STK_PREDICT_DEPTH_MAX; d++)
-        learn(p, d, &p->outlooks[d][event->layer % STK_PREDICT_DEPTH_MAX], event);
-    for (uint32_t d = 0; d < STK_PREDICT_DEPTH_MAX; d++) look(p, d, event, ahead);
-    p->step = event->step;
-    p->layer = event->layer;
-    p->begun = true;
-    return 0;
+    for (; n < s->n_rank; n++) ranked[n] = STK_NO_EXPERT;
 }
 
 /* That a token uses the expert which the router of its layer ranks r-th, seen from d + 1 layers before. */
-static float chance(const stk_predictor *p, uint32_t d, uint32_t layer, uint32_t r) {
-    const uint32_t *pool = tally_of(p, d, p->config.n_layer), *own = tally_of(p, d, layer);
-    float guess = r < p->config.k ? 0.7f : r < 2 * p->config.k ? 0.15f : 0.03f;
+static float chance(const stk_part *s, uint32_t d, uint32_t layer, uint32_t r) {
+    const uint32_t *pool = tally_of(s, d, s->n_layer), *own = tally_of(s, d, layer);
+    float guess = r < s->k ? 0.7f : r < 2 * s->k ? 0.15f : 0.03f;
     float pooled = ((float)pool[1 + r] + GUESS_WEIGHT * guess) / (float)(pool[0] + GUESS_WEIGHT);
     return ((float)own[1 + r] + POOL_WEIGHT * pooled) / (float)(own[0] + POOL_WEIGHT);
 }
 
-static int gate_suggest(const stk_predictor *p, uint32_t depth, stk_suggestion *out, uint32_t cap) {
-    if (depth == 0 || depth > STK_PREDICT_DEPTH_MAX || !p->begun) return 0;
-    const outlook *o = &p->outlooks[depth - 1][(p->layer + depth) % STK_PREDICT_DEPTH_MAX];
-    if (o->n_seen == 0 || o->step != p->step || o->layer != p->layer + depth) return 0;
-    float *none = p->scratch;
-    for (uint32_t e = 0; e < p->config.n_expert; e++) none[e] = 1.0f;
-    for (uint32_t r = 0; r < p->n_rank; r++) {
-        float miss = stk_predictor_none(chance(p, depth - 1, o->layer, r), stride_of(o->n_tok));
-        for (uint32_t i = 0; i < o->n_seen; i++) {
-            uint16_t e = o->ranked[(size_t)i * p->n_rank + r];
-            if (e != STK_NO_EXPERT) none[e] *= miss;
+static void gate_look(stk_part *s, const stk_track *track, const stk_event *event, const stk_lookahead *ahead) {
+    for (uint32_t d = 0; d < s->depth; d++) {
+        uint32_t layer = event->layer + d + 1;
+        for (uint32_t i = 0; i < STK_TRACK_TOKENS; i++) outlook_of(s, d, layer, i)->open = false;
+        if (d >= ahead->depth || layer >= s->n_layer) continue;
+        for (uint32_t i = 0; i < track->n_tok; i++) {
+            const stk_track_token *tok = &track->tok[i];
+            outlook *o = outlook_of(s, d, layer, i);
+            if (tok->at == STK_TRACK_ABSENT) continue;
+            size_t row = (size_t)d * ahead->n_tok + (size_t)tok->at;
+            rank(s, ahead->scores + row * ahead->n_expert, ahead->n_expert, o->ranked);
+            o->layer = layer;
+            o->n_expert = ahead->n_expert;
+            o->seq = tok->seq;
+            o->pos = tok->pos;
+            o->open = true;
         }
+        float *odds = s->odds + (size_t)d * (s->n_rank + 1);
+        for (uint32_t r = 0; r < s->n_rank; r++) odds[r] = stk_odds_of(chance(s, d, layer, r));
+        odds[s->n_rank] = stk_odds_of(0.25f * chance(s, d, layer, s->n_rank - 1));
     }
-    for (uint32_t e = 0; e < p->config.n_expert; e++) none[e] = 1.0f - none[e];
-    return stk_predictor_best(none, p->config.n_expert, out, cap);
 }
 
-static stk_predictor_state head_of(const stk_predictor *p) {
-    return (stk_predictor_state){STATE_MAGIC, p->config.n_layer, p->config.n_expert, p->config.k,
-                                 sizeof(stk_predictor_state) + n_counts(p) * sizeof *p->tallies};
+static bool gate_score(const stk_part *s, const stk_track *track, uint32_t depth, uint32_t i, float *row) {
+    const outlook *o = outlook_of(s, depth - 1, track->layer + depth, i);
+    if (!o->open || o->layer != track->layer + depth) return false;
+    const float *odds = s->odds + (size_t)(depth - 1) * (s->n_rank + 1);
+    for (uint32_t e = 0; e < s->width; e++) row[e] = e < o->n_expert ? odds[s->n_rank] : -STK_ODDS_MAX;
+    for (uint32_t r = 0; r < s->n_rank && o->ranked[r] != STK_NO_EXPERT; r++) row[o->ranked[r]] = odds[r];
+    return true;
 }
 
-static int64_t gate_save(const stk_predictor *p, void *out, size_t cap) {
-    const stk_predictor_state head = head_of(p);
-    if (cap < head.bytes) return (int64_t)head.bytes;
-    memcpy(out, &head, sizeof head);
-    memcpy((unsigned char *)out + sizeof head, p->tallies, n_counts(p) * sizeof *p->tallies);
-    return (int64_t)head.bytes;
+static uint32_t gate_blobs(const stk_part *s, stk_part_blob *blobs) {
+    blobs[0] = (stk_part_blob){s->tallies, n_count(s), STK_BLOB_U32, COUNT_MAX};
+    return 1;
 }
 
-static int gate_load(stk_predictor *p, const void *data, size_t bytes) {
-    const stk_predictor_state want = head_of(p);
-    STK_TRY(stk_predictor_state_check("gate", &want, data, bytes));
-    const unsigned char *from = (const unsigned char *)data + sizeof want;
-    uint32_t n = 0;
-    for (size_t i = 0; i < n_counts(p); i++) {
-        uint32_t x;
-        memcpy(&x, from + i * sizeof x, sizeof x);
-        if (i % (1 + p->n_rank) == 0) n = x;
-        if (x > n || n >= COUNT_MAX) return stk_fail(STK_EFORMAT, "saved state of predictor gate: %u uses by %u tokens", x, n);
-    }
-    memcpy(p->tallies, from, n_counts(p) * sizeof *p->tallies);
-    return 0;
+static void gate_loaded(stk_part *s) {
+    for (size_t i = 0; i < (size_t)STK_PREDICT_DEPTH_MAX * STK_PREDICT_DEPTH_MAX * STK_TRACK_TOKENS; i++)
+        s->outlooks[i].open = false;
 }
 
-const stk_predictor_ops stk_predictor_gate = {
-    .name = "gate",
-    .wants_lookahead = true,
-    .open = gate_open,
-    .close = gate_close,
-    .observe = gate_observe,
-    .suggest = gate_suggest,
-    .save = gate_save,
-    .load = gate_load,
-};
+const stk_part_ops stk_part_gate = {.name = "gate",
+                                    .gives_odds = true,
+                                    .open = gate_open,
+                                    .close = gate_close,
+                                    .learn = gate_learn,
+                                    .look = gate_look,
+                                    .score = gate_score,
+                                    .blobs = gate_blobs,
+                                    .loaded = gate_loaded};
+STK_PANEL_SOLO(gate, 0x31455447, true); /* "GTE1" */

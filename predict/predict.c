@@ -3,8 +3,12 @@
 
 #include <string.h>
 
-static const stk_predictor_ops *const predictors[] = {&stk_predictor_gate};
-static const char *const names[STK_ARRAY_LEN(predictors) + 1] = {"gate", NULL};
+static const stk_predictor_ops *const predictors[] = {
+    &stk_predictor_gate,       &stk_predictor_popularity, &stk_predictor_previous, &stk_predictor_history,
+    &stk_predictor_transition, &stk_predictor_crosslayer, &stk_predictor_tokenid,  &stk_predictor_matrices,
+    &stk_predictor_path,       &stk_predictor_mix};
+static const char *const names[STK_ARRAY_LEN(predictors) + 1] = {
+    "gate", "popularity", "previous", "history", "transition", "crosslayer", "tokenid", "matrices", "path", "mix", NULL};
 
 const stk_predictor_ops *stk_predictor_find(const char *name) {
     for (size_t i = 0; i < STK_ARRAY_LEN(predictors); i++)

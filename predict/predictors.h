@@ -9,7 +9,9 @@
 
 #include "predict/predict.h"
 
-extern const stk_predictor_ops stk_predictor_gate;
+extern const stk_predictor_ops stk_predictor_popularity, stk_predictor_previous, stk_predictor_history, stk_predictor_transition,
+    stk_predictor_crosslayer, stk_predictor_tokenid, stk_predictor_matrices, stk_predictor_path, stk_predictor_gate,
+    stk_predictor_mix;
 
 /* Sizes that every predictor accepts: at least one layer, 1 to 65,534 experts, k of them at most, and at most
  * STK_PREDICT_KEYS_MAX experts in all layers together. STK_EINVAL. */

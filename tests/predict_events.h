@@ -55,6 +55,10 @@ static inline const stk_event *pe_one(pe_input *in, uint64_t step, uint32_t laye
     return pe_end(in);
 }
 
+static inline int pe_observe(const stk_predictor_ops *ops, stk_predictor *p, const stk_event *event) {
+    return ops->observe(p, event, &pe_no_scores);
+}
+
 static inline uint32_t pe_random(uint64_t *state, uint32_t below) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)((*state >> 33) % below);
