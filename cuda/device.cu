@@ -6,12 +6,12 @@
 /* An error that only the end of the process undoes. */
 static bool is_lost(int error) { return error >= 700 && error < 800 && error != 712 && error != 713 && error != 702; }
 
-static bool lost;
+static int lost; /* any thread may find out */
 
 int STK_TARGET(check)(int error, const char *what) {
     if (error == cudaSuccess) return STK_OK;
     cudaGetLastError(); /* an error that is not final must not show up at an unrelated call */
-    if (is_lost(error)) lost = true;
+    if (is_lost(error)) __atomic_store_n(&lost, 1, __ATOMIC_RELAXED);
     const char *text = cudaGetErrorString((cudaError_t)error);
 #ifdef STK_EMU
     if (stk_emu_detail()[0]) return stk_fail(STK_EIO, "GPU (emulated): %s: %s: %s", what, text, stk_emu_detail());
@@ -64,7 +64,13 @@ static int get_mem_info(uint64_t *free_bytes, uint64_t *total_bytes) {
     return STK_OK;
 }
 
-static bool get_lost(void) { return lost; }
+static bool get_lost(void) {
+#ifdef STK_EMU
+    return stk_emu_lost(); /* a test may have reset it */
+#else
+    return __atomic_load_n(&lost, __ATOMIC_RELAXED);
+#endif
+}
 
 /* ---- Memory ---- */
 

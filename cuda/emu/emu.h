@@ -84,6 +84,8 @@ void stk_emu_fail_next(enum stk_emu_fail kind, uint32_t after, uint32_t count, i
 
 /* What went wrong in the last kernel or wait that failed: kernel, block, thread, file and line; "" if nothing has. */
 const char *stk_emu_detail(void);
+/* Whether something has lost the device since the last reset. */
+bool stk_emu_lost(void);
 typedef struct stk_emu_stats {
     uint64_t vram_bytes, vram_peak_bytes, pin_bytes, pin_peak_bytes;
     uint64_t n_launch, n_copy, copy_bytes;

@@ -40,6 +40,13 @@ void stk_emu_fail_next(enum stk_emu_fail kind, uint32_t after, uint32_t count, i
 
 const char *stk_emu_detail(void) { return stk_emu.detail; }
 
+bool stk_emu_lost(void) {
+    pthread_mutex_lock(&stk_emu.lock);
+    bool lost = stk_emu.lost != 0;
+    pthread_mutex_unlock(&stk_emu.lock);
+    return lost;
+}
+
 void stk_emu_stats_get(stk_emu_stats *out) {
     pthread_mutex_lock(&stk_emu.lock);
     *out = stk_emu.stats;
