@@ -64,7 +64,12 @@ Test(emu_memory, pinned_memory_has_its_own_limit) {
     cr_assert_eq(stk_emu_free_host(p), 0);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(STK_TESTS_SANITIZED)
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#if !defined(__SANITIZE_ADDRESS__) && !defined(SANITIZED)
 static void one_too_many(const void *args) {
     const emu_args *a = args;
     ((uint8_t *)a->p)[a->n] = 1;
