@@ -28,7 +28,8 @@ static inline int emu_run(void (*kernel)(const void *emu_args), void *p, uint32_
     return rc ? rc : stk_emu_stream_synchronize(s);
 }
 
-#define EMU_HERE (stk_emu_place){__FILE__, __LINE__}
+#define EMU_HERE                                                                                                                 \
+    (stk_emu_place) { __FILE__, __LINE__ }
 
 /* The block's array of this name, of n words. */
 static inline uint32_t *emu_shared(stk_emu_place at, uint32_t n) {
