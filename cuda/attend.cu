@@ -142,6 +142,35 @@ STK_DEVICE void load_queries(const stk_attend_args &p, const stk_attend_shared &
     }
 }
 
+/* Where the state of a query of the thread block goes. */
+STK_DEVICE float *state_of(const stk_attend_args &p, const stk_queries &q, uint32_t query, uint32_t span) {
+    const uint64_t row = (uint64_t)(q.first + query / q.heads) * p.a.n_head + q.head0 + query % q.heads;
+    return p.a.state + (row * p.n_span + span) * (2 + p.a.kv.head_dim);
+}
+
+/* m, l and o of each query that sees the span. Every thread has all m; thread i has l of query i. */
+template <int NQ, int DIMS>
+STK_DEVICE void store_states(const stk_attend_args &p, const stk_attend_shared &sh, const stk_queries &q, uint32_t span,
+                             uint32_t d0, uint32_t q0, uint32_t step, uint32_t wide, const float m[NQ], float l,
+                             const float o[DIMS][NQ]) {
+#pragma unroll
+    for (int r = 0; r < NQ; r++) {
+        const uint32_t query = q0 + r * step;
+        if (q0 >= step || query >= q.n || sh.n_pos[query] == 0) continue;
+        float *state = state_of(p, q, query, span);
+#pragma unroll
+        for (int i = 0; i < DIMS; i++)
+            if (d0 + i * wide < p.a.kv.head_dim) state[2 + d0 + i * wide] = o[i][r];
+    }
+#pragma unroll
+    for (int i = 0; i < NQ; i++) {
+        if (threadIdx.x != (uint32_t)i || (uint32_t)i >= q.n || sh.n_pos[i] == 0) continue;
+        float *state = state_of(p, q, (uint32_t)i, span);
+        state[0] = m[i];
+        state[1] = l;
+    }
+}
+
 /* All queries of one sequence over the span that begins at position `begin`. DIMS: dimensions of a thread. */
 template <int NQ, int DIMS, bool F16>
 STK_DEVICE void attend_span(const stk_attend_args &p, const stk_attend_shared &sh, const stk_queries &q, uint32_t begin) {
@@ -191,27 +220,7 @@ STK_DEVICE void attend_span(const stk_attend_args &p, const stk_attend_shared &s
         }
         __syncthreads();
     }
-    /* State: m, l, o of each query that sees the span. */
-    const uint32_t span = begin / STK_KV_SPAN;
-#pragma unroll
-    for (int r = 0; r < NQ; r++) {
-        const uint32_t query = q0 + r * step;
-        if (q0 >= step || query >= q.n || sh.n_pos[query] == 0) continue;
-        float *state =
-            p.a.state +
-            (((uint64_t)(q.first + query / q.heads) * p.a.n_head + q.head0 + query % q.heads) * p.n_span + span) * (2 + dim);
-#pragma unroll
-        for (int i = 0; i < DIMS; i++)
-            if (d0 + i * wide < dim) state[2 + d0 + i * wide] = o[i][r];
-    }
-#pragma unroll
-    for (int i = 0; i < NQ; i++) {
-        if (threadIdx.x != (uint32_t)i || (uint32_t)i >= q.n || sh.n_pos[i] == 0) continue;
-        float *state =
-            p.a.state + (((uint64_t)(q.first + i / q.heads) * p.a.n_head + q.head0 + i % q.heads) * p.n_span + span) * (2 + dim);
-        state[0] = m[i];
-        state[1] = l;
-    }
+    store_states<NQ, DIMS>(p, sh, q, begin / STK_KV_SPAN, d0, q0, step, wide, m, l, o);
     __syncthreads();
 }
 
