@@ -120,7 +120,7 @@ Test(emu_ops, what_no_kernel_can_do_is_refused) {
     const stk_cuda_ops *ops = start(1 << 20, 1);
     stk_cuda_stream *s = NULL;
     cr_assert_eq(ops->stream_open(&s, false), 0);
-    stk_cuda_product p = {.type = (enum stk_type)99, .n_tok = 1, .n_rows = 1};
+    stk_cuda_product p = {.type = (enum stk_type)15, .n_tok = 1, .n_rows = 1};
     cr_assert_eq(ops->product(&p, s), STK_EUNSUPPORTED);
     stk_cuda_gate_up g = {.gate_type = STK_TYPE_Q4_K, .up_type = STK_TYPE_Q6_K, .group = {.n_expert = 1, .max_tok = 1}};
     cr_assert_eq(ops->gate_up(&g, s), STK_EUNSUPPORTED);
