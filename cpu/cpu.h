@@ -12,31 +12,6 @@
 
 #include "experts/layout.h"
 
-/*
- * An activation row as the products read it. For float weights: f32 [n_in rounded up to even], padding zero. For quantized
- * weights: groups of 32, one block of memory (n_in is a multiple of 32):
- *
- *     int8_t codes[n_in]       q, |q| <= 127
- *     float  scale[n_in/32]    d
- *     float  sum[n_in/32]      d * (float)(sum of q over the group)
- *     int32_t neg16[n_in/16]   minus the sum of q over 16
- *
- * each part starting at the next multiple of 64 bytes.
- */
-typedef struct stk_act_layout {
-    uint32_t scale_offset, sum_offset, neg16_offset, bytes;
-} stk_act_layout;
-static inline stk_act_layout stk_act_layout_of(uint32_t n_in) {
-    stk_act_layout a;
-    a.scale_offset = (n_in + 63u) & ~63u;
-    a.sum_offset = (a.scale_offset + n_in / 32u * 4u + 63u) & ~63u;
-    a.neg16_offset = (a.sum_offset + n_in / 32u * 4u + 63u) & ~63u;
-    a.bytes = (a.neg16_offset + n_in / 16u * 4u + 63u) & ~63u;
-    return a;
-}
-/* Whether products with this weight type read quantized activations. */
-static inline bool stk_type_is_quantized(enum stk_type t) { return t != STK_TYPE_F32 && t != STK_TYPE_F16 && t != STK_TYPE_BF16; }
-
 /* out[t][row] = W[row] . x[t] for the rows of stripes [stripe_begin, stripe_end), row < n_rows. */
 typedef struct stk_matmul {
     const void *weights; /* packed matrix (layout.h), type of the kernel */

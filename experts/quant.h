@@ -10,6 +10,10 @@
 
 #include "src/base.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ggml type numbers of the formats that have kernels. */
 enum stk_type {
     STK_TYPE_F32 = 0,
@@ -41,4 +45,7 @@ void stk_k_scale_min(const uint8_t scales[12], uint32_t g, uint32_t *scale, uint
 /* out [n] f32 = the weights of a row as stored in a file; type must have a kernel, n is a multiple of its block. */
 void stk_dequantize_row(enum stk_type type, const void *row, uint64_t n, float *out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

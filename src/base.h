@@ -13,11 +13,22 @@
 
 #include "stoker.h"
 
+/* Marks functions that kernels of a GPU may call, too. */
+#ifdef __CUDACC__
+#define STK_ANYWHERE __host__ __device__
+#else
+#define STK_ANYWHERE
+#endif
+
 #define STK_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define STK_CHECKED           __attribute__((warn_unused_result))
 #define STK_ARRAY_LEN(a)      (sizeof(a) / sizeof((a)[0]))
 #define STK_MIN(a, b)         ((a) < (b) ? (a) : (b))
 #define STK_MAX(a, b)         ((a) > (b) ? (a) : (b))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* Return the code of a failed call at once. */
 #define STK_TRY(call)                                                                                                            \
@@ -56,4 +67,7 @@ static inline uint64_t stk_div_up(uint64_t x, uint64_t by) { return (x + by - 1)
 /* Monotonic time in nanoseconds. */
 uint64_t stk_now_ns(void);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -11,22 +11,24 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t stk_f32_bits(float x) {
+#include "base.h"
+
+static inline STK_ANYWHERE uint32_t stk_f32_bits(float x) {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float stk_bits_f32(uint32_t u) {
+static inline STK_ANYWHERE float stk_bits_f32(uint32_t u) {
     float x;
     memcpy(&x, &u, sizeof x);
     return x;
 }
 
-static inline float stk_bf16_f32(uint16_t h) { return stk_bits_f32((uint32_t)h << 16); }
+static inline STK_ANYWHERE float stk_bf16_f32(uint16_t h) { return stk_bits_f32((uint32_t)h << 16); }
 
 /* Exact; subnormals included; NaN payloads are kept in the upper bits and made quiet, as vcvtph2ps does. */
-static inline float stk_f16_f32(uint16_t h) {
+static inline STK_ANYWHERE float stk_f16_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, mag = h & 0x7fffu;
     if (mag >= 0x7c00u) return stk_bits_f32(sign | 0x7f800000u | (mag & 0x3ffu) << 13 | ((mag & 0x3ffu) ? 0x400000u : 0));
     if (mag >= 0x400u) return stk_bits_f32(sign | ((mag << 13) + 0x38000000u));
@@ -35,7 +37,7 @@ static inline float stk_f16_f32(uint16_t h) {
 }
 
 /* Round half to even, overflow to infinity, NaN stays NaN, as vcvtps2ph does. */
-static inline uint16_t stk_f32_f16(float x) {
+static inline STK_ANYWHERE uint16_t stk_f32_f16(float x) {
     uint32_t u = stk_f32_bits(x), sign = (u >> 16) & 0x8000u, mag = u & 0x7fffffffu;
     if (mag > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | ((mag >> 13) & 0x1ffu));
     if (mag >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u);
@@ -48,7 +50,7 @@ static inline uint16_t stk_f32_f16(float x) {
 }
 
 /* As stk_f32_f16, but what is beyond the range, infinities too, becomes the largest finite half. */
-static inline uint16_t stk_f32_f16_sat(float x) {
+static inline STK_ANYWHERE uint16_t stk_f32_f16_sat(float x) {
     if (x > 65504.0f) x = 65504.0f;
     if (x < -65504.0f) x = -65504.0f;
     return stk_f32_f16(x);
@@ -62,7 +64,7 @@ static inline uint16_t stk_f32_f16_sat(float x) {
  * The coefficients of r^2..r^6 are the minimax ones of the relative error on |r| <= ln2 / 2 with the first two fixed at 1
  * (2^-28.25 after rounding to float). The result is within 0.892 ulp of exp, over every float.
  */
-static inline float stk_expf(float x) {
+static inline STK_ANYWHERE float stk_expf(float x) {
     if (!(x > -104.0f)) return x != x ? x : 0.0f;
     if (x > 88.8f) return stk_bits_f32(0x7f800000u);
     float n = rintf(x * 0x1.715476p+0f);
@@ -81,6 +83,6 @@ static inline float stk_expf(float x) {
 }
 
 /* x * sigmoid(x). */
-static inline float stk_siluf(float x) { return x / (1.0f + stk_expf(-x)); }
+static inline STK_ANYWHERE float stk_siluf(float x) { return x / (1.0f + stk_expf(-x)); }
 
 #endif
