@@ -14,7 +14,7 @@ enum {
  * for; a wrong one costs a place at the cache's cold end and bytes on a drive that is often idle, but whose piece in flight
  * demand may have to wait for.
  */
-static const float least_p = 0.45f;
+static const float least_p = 0.5f;
 
 typedef struct expected {
     uint32_t key;
