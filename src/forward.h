@@ -14,6 +14,7 @@
 #include "dense.h"
 #include "kv.h"
 #include "router.h"
+#include "stages.h"
 #include "step.h"
 #include "store.h"
 
@@ -99,7 +100,8 @@ typedef struct stk_forward {
     const uint8_t *forced_layers; /* [n_layer] */
 
     uint64_t arrive_ns; /* worker 0, packing */
-    stk_cost *cost;     /* learns what experts take; may be NULL */
+    stk_stages stages;
+    stk_cost *cost; /* learns what experts take; may be NULL */
 } stk_forward;
 
 /* Whether the kernels can compute a model of these sizes (limits in cpu/cpu.h): STK_EUNSUPPORTED names what they cannot. */
@@ -120,6 +122,13 @@ int stk_forward_experts(stk_forward *f);    /* forward_experts.c: f->tasks of f-
  */
 void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x, float *out,
                          uint32_t out_stride, stk_worker *w);
+/* Ends a stage at a barrier of a job. */
+void stk_forward_meet(stk_forward *f, uint32_t worker, uint32_t stage);
+/* While stages are timed, what the step's dense part, or the batch of experts of one class, goes over and computes
+ * (forward_count.c). */
+void stk_forward_count_dense(stk_forward *f);
+void stk_forward_count_experts(stk_forward *f, const stk_class *cls);
+
 /* Quantizes row i of rows, if anything wants that. */
 void stk_forward_quantize(const stk_forward *f, stk_rows *rows, uint32_t i);
 

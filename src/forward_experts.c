@@ -35,7 +35,7 @@ static void arrive(const job *j, uint32_t worker) {
         const stk_task *t = &f->tasks[i / STK_N_PART];
         if (t->arrived) stk_store_arrive(f->c.store, f->layer, t->decision, i % STK_N_PART, f->workers[worker].scratch);
     }
-    stk_pool_barrier(f->c.pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_PACK);
     if (worker == 0) f->arrive_ns += stk_now_ns() - start;
 }
 
@@ -114,11 +114,12 @@ static void run(void *ctx, uint32_t worker) {
         gate_up(j, &f->tasks[u / up_units], u % up_units * STK_EXPERT_ROWS, w);
         poll(j, worker);
     }
-    stk_pool_barrier(f->c.pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_GATE_UP);
     for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_DOWN)) < f->n_task * down_units;) {
         down(j, &f->tasks[u / down_units], u % down_units * DOWN_STRIPES, w);
         poll(j, worker);
     }
+    stk_stages_mark(&f->stages, worker, STK_STAGE_DOWN);
 }
 
 /* Tells the cost table what the batch took. */
@@ -139,6 +140,8 @@ int stk_forward_experts(stk_forward *f) {
     f->poll_rc = STK_OK;
     uint64_t start = stk_now_ns(), arrive_before = f->arrive_ns;
     stk_pool_run(f->c.pool, run, &j);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
+    if (f->stages.on) stk_forward_count_experts(f, j.class);
     if (f->cost) learn(f, &j, f->arrive_ns - arrive_before, stk_now_ns() - start);
     return f->poll_rc;
 }

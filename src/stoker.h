@@ -287,6 +287,56 @@ typedef struct stk_stats {
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);
 
+/* ---- Where the time goes ------------------------------------------------------------------------------------------------ */
+
+/* Stages of a step, as worker 0 goes through them. */
+enum {
+    STK_STAGE_EMBED,    /* rows of the embedding */
+    STK_STAGE_NORM,     /* norms, residuals, quantizing what products read */
+    STK_STAGE_QKV,      /* products for queries, keys and values */
+    STK_STAGE_ROPE,     /* norms of heads, rotation, writing to the KV cache */
+    STK_STAGE_ATTEND,   /* attention */
+    STK_STAGE_ATTN_OUT, /* the product after it */
+    STK_STAGE_ROUTER,   /* the router's product, softmax, choice, grouping by expert */
+    STK_STAGE_CACHE,    /* the cache's decisions, the plan, the trace */
+    STK_STAGE_IO,       /* asking for reads, and waiting for them with nothing to compute */
+    STK_STAGE_PACK,     /* bringing what was read into its layout */
+    STK_STAGE_GATE_UP,  /* experts: gate, up, their product */
+    STK_STAGE_DOWN,     /* experts: down */
+    STK_STAGE_COMBINE,  /* weighted sum of the experts' outputs */
+    STK_STAGE_OUTPUT,   /* final norm and logits */
+    STK_STAGE_BARRIER,  /* waiting for the other threads */
+    STK_N_STAGE
+};
+/* A short name, such as "gate_up"; NULL beyond the last. */
+STK_API const char *stk_stage_name(uint32_t stage);
+
+/* One stretch of a step. */
+typedef struct stk_span {
+    uint64_t begin_ns; /* from the step's begin */
+    uint32_t ns;
+    uint16_t layer; /* n_layer: outside of layers */
+    uint16_t stage;
+} stk_span;
+
+typedef struct stk_profile {
+    uint32_t struct_bytes;
+    uint32_t n_layer;
+    uint64_t n_step; /* since it was turned on; so are all sums */
+    uint64_t n_token;
+    const uint64_t *stage_ns; /* [n_layer + 1, STK_N_STAGE]; row n_layer: outside of layers */
+    const stk_span *span;     /* [n_span] the last step, in order of time; its end is cut off where it has very many */
+    uint32_t n_span;
+    uint32_t reserved;
+    uint64_t bytes;     /* weights and KV that products and attention went over, each once a step */
+    uint64_t int8_ops;  /* multiplications and additions of products with quantized weights */
+    uint64_t float_ops; /* of products with float weights, and of attention */
+} stk_profile;
+/* Turns the clock of stages on (from zero) or off (the initial state). It costs well under a thousandth of a step. */
+STK_API int stk_engine_set_profile(stk_engine *engine, int on);
+/* Arrays belong to the engine and change with its next step. */
+STK_API int stk_engine_get_profile(const stk_engine *engine, stk_profile *profile);
+
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct stk_sampler stk_sampler;
