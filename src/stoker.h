@@ -337,6 +337,27 @@ STK_API int stk_engine_set_profile(stk_engine *engine, int on);
 /* Arrays belong to the engine and change with its next step. */
 STK_API int stk_engine_get_profile(const stk_engine *engine, stk_profile *profile);
 
+/* ---- What the machine can do -------------------------------------------------------------------------------------------- */
+
+/* With all threads, measured in about two seconds: the best of several passes, and medians for the waits. */
+typedef struct stk_limits {
+    uint32_t struct_bytes;
+    uint32_t n_threads;
+    double read_bytes_per_s; /* memory, over a buffer much larger than the caches, in huge pages */
+    double int8_ops_per_s;   /* multiplications and additions of 8-bit codes, with the instructions of the kernels `cpu` */
+    double float_ops_per_s;  /* of float32 */
+    double run_ns;           /* a job that does nothing */
+    double barrier_ns;       /* one meeting of all threads inside a job */
+    uint64_t buffer_bytes;   /* that were read */
+    uint64_t huge_bytes;     /* of these asked for as huge pages */
+    const char *cpu;
+} stk_limits;
+/* n_threads and cpu as in stk_engine_options. Takes up to half of the free memory while it runs. Blocks. Errors: STK_EINVAL,
+ * STK_ENOMEM. */
+STK_API int stk_measure_limits(stk_limits *limits, uint32_t n_threads, const char *cpu);
+/* What is left of a layer when its jobs have nothing to do: waking, meeting, counting; the median. Blocks for milliseconds. */
+STK_API int stk_engine_measure_layer(stk_engine *engine, double *layer_ns);
+
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct stk_sampler stk_sampler;
