@@ -11,7 +11,6 @@
 #include "cpu/cpu.h"
 #include "cpu/peak.h"
 #include "cpu/pool.h"
-#include "engine.h"
 #include "mem.h"
 
 enum {
@@ -19,7 +18,6 @@ enum {
     PASS_NS = 20 * 1000 * 1000, /* of arithmetic */
     N_SAMPLE = 51,              /* of waits, */
     N_WAIT = 500,               /* so many each */
-    N_LAYER_RUN = 200,
 };
 
 typedef struct job {
@@ -162,35 +160,4 @@ int stk_measure_limits(stk_limits *limits, uint32_t n_threads, const char *cpu) 
     stk_pool_close(&j.pool);
     if (rc >= 0) memcpy(limits, &full, full.struct_bytes);
     return rc;
-}
-
-/* A step without tokens goes through every job and barrier of a layer, and computes nothing. */
-int stk_engine_measure_layer(stk_engine *e, double *layer_ns) {
-    if (!e || !layer_ns) return stk_fail(STK_EINVAL, "stk_engine_measure_layer: an argument is NULL");
-    stk_forward *f = e->forward;
-    stk_cost *cost = f->cost;
-    const stk_trace_step *before = f->step, none = {0};
-    uint32_t mxcsr = stk_mxcsr_set(), n_block = f->n_block;
-    double ns[N_LAYER_RUN];
-    bool on = f->stages.on;
-    int rc = STK_OK;
-    f->stages.on = false;
-    f->cost = NULL; /* nothing to learn here */
-    f->step = &none;
-    f->n_block = 0;
-    for (int i = 0; i < N_LAYER_RUN && rc >= 0; i++) {
-        stk_event event = {0};
-        uint64_t start = stk_now_ns();
-        rc = stk_forward_stage.route(f, 0, &event);
-        if (rc > 0) rc = stk_forward_world.compute(f, 0, &event, NULL, 0);
-        if (rc >= 0) rc = stk_forward_stage.combine(f, 0);
-        ns[i] = (double)(stk_now_ns() - start);
-    }
-    f->step = before;
-    f->n_block = n_block;
-    f->cost = cost;
-    f->stages.on = on;
-    stk_mxcsr_restore(mxcsr);
-    if (rc >= 0) *layer_ns = median(ns, N_LAYER_RUN);
-    return rc < 0 ? rc : STK_OK;
 }

@@ -357,6 +357,9 @@ typedef struct stk_limits {
 STK_API int stk_measure_limits(stk_limits *limits, uint32_t n_threads, const char *cpu);
 /* What is left of a layer when its jobs have nothing to do: waking, meeting, counting; the median. Blocks for milliseconds. */
 STK_API int stk_engine_measure_layer(stk_engine *engine, double *layer_ns);
+/* How fast experts are read when nothing is computed: k of one layer after another, in flight together, as an event of one token
+ * that misses all. Drops every expert from the cache. Blocks for a second and a half. Errors: STK_EIO, STK_ECANCELED. */
+STK_API int stk_engine_measure_drive(stk_engine *engine, double *bytes_per_s);
 
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 

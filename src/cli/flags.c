@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #define AT(field) offsetof(cli_settings, field)
-enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS };
+enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 #define I32_MAX  ((double)INT32_MAX)
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: what every JSON reader keeps */
 
@@ -30,6 +30,17 @@ const cli_option cli_options[] = {
      "where the logits go: little-endian float32 [n_tokens, n_vocab]; - for stdout"},
     {CLI_LOGITS, 0, "chunk", NULL, "LIST", CLI_LIST, 1, I32_MAX, AT(chunk), NULL,
      "tokens of a step; of a list such as 5,1,17 in turn (default: -b)"},
+    {CLI_BENCH, 'p', "n-prompt", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_prompt), "512",
+     "tokens of the prompts, as 128,512; 0: no such test"},
+    {CLI_BENCH, 'n', "n-gen", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_gen), "128",
+     "tokens to generate, as 32,128; 0: no such test"},
+    {CLI_BENCH, 'd', "n-depth", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_depth), "0",
+     "tokens of context in front of each test, as 0,4096"},
+    {CLI_BENCH, 'r', "repetitions", NULL, "N", CLI_INT, 1, 10000, AT(n_rep), "5", "how often each test runs"},
+    {CLI_BENCH, 'o', "output", NULL, "md|csv|json", CLI_TEXT, 0, 0, AT(output), "md", "how the results are printed"},
+    {CLI_BENCH, 0, "limits", NULL, NULL, CLI_FLAG, 0, 0, AT(limits), NULL,
+     "measure first what the machine can do, and show shares of it"},
+    {CLI_BENCH, 0, "svg", NULL, "FILE", CLI_TEXT, 0, 0, AT(svg), NULL, "draw where one token's time goes"},
 
     /* Context and machine. */
     {CLI_RUN, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
@@ -46,8 +57,8 @@ const cli_option cli_options[] = {
     {CLI_REPLAY, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL, "memory for experts (default: as recorded)"},
     {CLI_REPLAY, 0, "slots", NULL, "N", CLI_INT, 1, I32_MAX, AT(n_slot), NULL, "experts that fit, instead of --ram"},
     {ENGINE, 0, "mlock", NULL, NULL, CLI_FLAG, 0, 0, AT(mlock), NULL, "lock weights and experts in memory"},
-    {CLI_RUN, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
-    {CLI_RUN, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
+    {CLI_RUN | CLI_BENCH, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
+    {CLI_RUN | CLI_BENCH, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f32", "type of the K cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f32", "type of the V cache"},
     {ENGINE, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
@@ -72,14 +83,15 @@ const cli_option cli_options[] = {
     {CLI_RUN, 0, "repeat-last-n", NULL, "N", CLI_INT, 0, 1048576, AT(repeat_last_n), "64", "how far back the penalty looks"},
     {CLI_RUN, 's', "seed", NULL, "N", CLI_INT, -1, SEED_MAX, AT(seed), "-1",
      "the same seed gives the same text; -1: draw one and print it"},
-    {CLI_REPLAY | CLI_LOGITS | CLI_PERPLEXITY, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0",
+    {CLI_REPLAY | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0",
      "of whatever is drawn: modelled drives, random policies"},
 
     /* What is shown. */
     {CLI_REPLAY, 0, "verify", NULL, NULL, CLI_FLAG, 0, 0, AT(verify), NULL, "repeat the recorded run and compare every decision"},
     {CLI_INSPECT, 0, "tensors", NULL, NULL, CLI_FLAG, 0, 0, AT(list_tensors), NULL, "list every tensor"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL,
+    {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL,
      "print one JSON object instead of text"},
+    {CLI_BENCH, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL, "print a JSON list, as -o json"},
     {ENGINE, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
     {ENGINE | CLI_REPLAY, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL, "no progress, no sizes, no table"},
     {ENGINE | CLI_INSPECT | CLI_REPLAY, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0, AT(verbose), NULL, "say more on stderr"},

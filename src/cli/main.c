@@ -21,6 +21,11 @@ const cli_verb cli_verbs[] = {
     {CLI_REPLAY, "replay", "FILE", "drive the cache with a recorded trace, without a model",
      "Without options the recorded run is repeated. --ram, --slots and --policy ask what another cache would have done.",
      cli_replay},
+    {CLI_BENCH, "bench", NULL, "measure the speed of prefill and decode, and where the time goes",
+     "Each test runs on random tokens, -r times, after a warm-up: ppN, a prompt of N tokens; tgN, N tokens one by one; @ dN, "
+     "behind\n"
+     "N tokens of context. tok/s is the median. With --limits alone no model is needed.",
+     cli_bench},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[VERB]", "print this help, or that of a verb", NULL, cli_help},
 };

@@ -27,12 +27,13 @@ typedef struct cli_settings {
     const char *model, *prompt, *file, *output;
     const char *io, *policy, *cpu, *trace;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
-    cli_list tokens, chunk;
-    int64_t n_predict, n_greedy, n_ctx, n_threads, n_batch;
+    const char *svg;
+    cli_list tokens, chunk, n_prompt, n_gen, n_depth;
+    int64_t n_predict, n_greedy, n_ctx, n_threads, n_batch, n_rep;
     int64_t top_k, repeat_last_n, seed, n_slot;
     double temp, top_p, min_p, repeat_penalty;
     uint64_t ram_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, verbose, quiet, help;
+    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, verbose, quiet, help;
 } cli_settings;
 
 enum cli_kind {
@@ -65,7 +66,8 @@ enum cli_verb_bit {
     CLI_REPLAY = 16,
     CLI_VERSION = 32,
     CLI_HELP = 64,
-    CLI_ALL = 127,
+    CLI_BENCH = 128,
+    CLI_ALL = 255,
 };
 
 typedef struct cli_verb {
@@ -107,6 +109,7 @@ int cli_inspect(const cli_settings *settings);
 int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
+int cli_bench(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 
