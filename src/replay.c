@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost_file.h"
 #include "experts/slots.h"
 #include "virtual.h"
 
@@ -43,6 +44,38 @@ static int find_cost(const char *path, stk_cost *cost) {
     stk_trace_reader_close(&r);
     if (rc >= 0 && !found) stk_log(STK_LOG_WARN, "%s: no measured costs (cut off?): times are those of a plain desktop", path);
     return rc < 0 ? rc : STK_OK;
+}
+
+/* Times by a cost file: its table, and without a modelled drive its drive. */
+static int take_cost_file(replay *r) {
+    stk_cost_file *file = malloc(sizeof *file);
+    if (!file) return stk_fail(STK_ENOMEM, "out of memory for the replay");
+    int rc = stk_cost_file_load(r->o.cost, file);
+    if (rc >= 0) {
+        stk_cost_file_table(file, NULL, &r->virtual.cost);
+        if (!r->o.io)
+            r->virtual.drive = (stk_drive){.bytes_per_ns = r->virtual.cost.nvme_bytes_per_ns,
+                                           .latency_ns = (uint64_t)r->virtual.cost.nvme_latency_ns,
+                                           .seed = r->o.seed};
+        if (!file->has_model)
+            stk_log(STK_LOG_WARN,
+                    "%s: measured without a model: experts are taken for Q4_K, the dense part for that of a plain desktop",
+                    r->o.cost);
+    }
+    free(file);
+    return rc;
+}
+
+/* The clock that times are predicted with, if any are asked for. */
+static int open_times(replay *r, const char *path) {
+    r->virtual.timed = r->o.io || r->o.cost;
+    if (r->o.io) {
+        if (strncmp(r->o.io, "emu:", 4) != 0)
+            return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
+        STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
+    }
+    if (r->o.cost) return take_cost_file(r);
+    return r->o.io ? find_cost(path, &r->virtual.cost) : STK_OK;
 }
 
 /* Slots of each class: the trace's own, or those of another budget. */
@@ -103,13 +136,7 @@ static int open_replay(replay *r, const char *path) {
     STK_TRY(choose_slots(r));
     STK_TRY(open_cache(r));
     STK_TRY(stk_virtual_open(&r->virtual, r->reader, r->cache));
-    if (r->o.io) {
-        if (strncmp(r->o.io, "emu:", 4) != 0)
-            return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
-        r->virtual.timed = true;
-        STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
-        STK_TRY(find_cost(path, &r->virtual.cost));
-    }
+    STK_TRY(open_times(r, path));
     uint32_t most = 1;
     for (uint32_t c = 0; c < r->header->n_class; c++) most = STK_MAX(most, r->n_slot[c] + r->header->classes[c].n_transit);
     STK_TRY(stk_executor_open(&r->executor, &stk_virtual_world, &r->virtual, r->header->n_expert, most, &r->virtual.cost));

@@ -186,6 +186,7 @@ typedef struct stk_engine_options {
     const char *trace;  /* NULL, or the file to record the run to */
     stk_progress_fn progress;
     void *progress_user;
+    const char *cost; /* NULL, or the file of stk_calibrate to start the cost table from */
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
@@ -361,6 +362,45 @@ STK_API int stk_engine_measure_layer(stk_engine *engine, double *layer_ns);
  * that misses all. Drops every expert from the cache. Blocks for a second and a half. Errors: STK_EIO, STK_ECANCELED. */
 STK_API int stk_engine_measure_drive(stk_engine *engine, double *bytes_per_s);
 
+/* The CPU and what of it this process may use. */
+typedef struct stk_machine_info {
+    uint32_t struct_bytes;
+    uint32_t n_cpu;           /* allowed by the affinity mask */
+    uint32_t n_core;          /* physical cores among them */
+    uint32_t n_threads;       /* that an engine takes by default: n_core, or less where a control group's quota is less */
+    uint64_t available_bytes; /* of memory that it may still take */
+    const char *cpu;          /* the best kernels */
+    char name[64];
+} stk_machine_info;
+STK_API int stk_get_machine(stk_machine_info *info);
+
+/* One thing that was looked at: its name, what was found, and what to do about it ("" where nothing is to be done). */
+enum { STK_FINDING_OK, STK_FINDING_NOTE, STK_FINDING_PROBLEM };
+typedef void (*stk_finding_fn)(void *user, int level, const char *topic, const char *found, const char *advice);
+/* Looks at what speed depends on: kernels, cores, memory, huge pages, locking, io_uring; and with `path`, a model or any file on
+ * its drive, at direct reads and read-ahead there. Errors: STK_EIO (the file). */
+STK_API int stk_doctor(const char *path, stk_finding_fn fn, void *user);
+
+typedef struct stk_calibrate_options {
+    uint32_t struct_bytes;
+    uint32_t n_threads; /* as in stk_engine_options; so are the others */
+    uint64_t ram_bytes;
+    const char *cpu;
+    const char *io;
+    stk_progress_fn progress; /* in parts of the work */
+    void *progress_user;
+} stk_calibrate_options;
+STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
+/*
+ * Measures what things take on this machine and writes it to `path` (the form is in src/cost_file.h), whole or not at all:
+ * experts of every format by token count, packing, the drive alone and while the CPU computes; with a model its own experts and
+ * dense part, and the drive that it lies on. Without one the drive is that of `path`, through a file of 250 MB that is gone
+ * afterwards. Takes half a minute to minutes. Errors: those of opening an engine, STK_EIO, STK_ENOSPC, STK_ECANCELED.
+ */
+STK_API int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, const char *path);
+/* Whether a file is one that stk_calibrate has written: 0, STK_EIO or STK_EFORMAT. */
+STK_API int stk_cost_check(const char *path);
+
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct stk_sampler stk_sampler;
@@ -396,6 +436,8 @@ typedef struct stk_replay_options {
     uint64_t seed;
     stk_progress_fn progress;
     void *progress_user;
+    const char *cost; /* NULL: what the recorded run measured; else the file of stk_calibrate, for times of its machine and,
+                         without io, of its drive */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;

@@ -9,7 +9,8 @@ enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: what every JSON reader keeps */
 
 const cli_option cli_options[] = {
-    {ENGINE, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL, "the model, a GGUF file; of a split model any part"},
+    {ENGINE | CLI_DOCTOR, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+     "the model, a GGUF file; of a split model any part"},
 
     /* What goes in and what comes out. */
     {CLI_RUN, 'p', "prompt", NULL, "TEXT", CLI_TEXT, 0, 0, AT(prompt), NULL,
@@ -38,6 +39,10 @@ const cli_option cli_options[] = {
      "tokens of context in front of each test, as 0,4096"},
     {CLI_BENCH, 'r', "repetitions", NULL, "N", CLI_INT, 1, 10000, AT(n_rep), "5", "how often each test runs"},
     {CLI_BENCH, 'o', "output", NULL, "md|csv|json", CLI_TEXT, 0, 0, AT(output), "md", "how the results are printed"},
+    {CLI_DOCTOR, 0, "calibrate", NULL, NULL, CLI_FLAG, 0, 0, AT(calibrate), NULL,
+     "measure what computing and reading take, with -m for that model"},
+    {CLI_DOCTOR, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,
+     "where the measurements go (default: a file of this machine in the cache directory)"},
     {CLI_BENCH, 0, "limits", NULL, NULL, CLI_FLAG, 0, 0, AT(limits), NULL,
      "measure first what the machine can do, and show shares of it"},
     {CLI_BENCH, 0, "svg", NULL, "FILE", CLI_TEXT, 0, 0, AT(svg), NULL, "draw where one token's time goes"},
@@ -49,10 +54,10 @@ const cli_option cli_options[] = {
      "positions of the context; 0: as many as tokens"},
     {CLI_PERPLEXITY, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
      "tokens of a chunk; 0: the lesser of the model's context and 512"},
-    {ENGINE, 't', "threads", NULL, "N", CLI_INT, 0, 1024, AT(n_threads), "0",
+    {ENGINE | CLI_DOCTOR, 't', "threads", NULL, "N", CLI_INT, 0, 1024, AT(n_threads), "0",
      "threads; 0: the physical cores this process may use"},
     {ENGINE, 'b', "batch-size", NULL, "N", CLI_INT, 1, 65536, AT(n_batch), "512", "most tokens of one step"},
-    {ENGINE, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
+    {ENGINE | CLI_DOCTOR, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
      "memory for experts, as 512M or 8G (default: what is free, less a margin)"},
     {CLI_REPLAY, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL, "memory for experts (default: as recorded)"},
     {CLI_REPLAY, 0, "slots", NULL, "N", CLI_INT, 1, I32_MAX, AT(n_slot), NULL, "experts that fit, instead of --ram"},
@@ -61,16 +66,20 @@ const cli_option cli_options[] = {
     {CLI_RUN | CLI_BENCH, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f32", "type of the K cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f32", "type of the V cache"},
-    {ENGINE, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
+    {ENGINE | CLI_DOCTOR, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
      "how experts are read: auto, uring, pread, or a modelled drive emu:BANDWIDTH,LATENCY[,reorder][,eio=N][,short=N]"},
     {CLI_REPLAY, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
     {ENGINE, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), "lru", "which expert leaves the cache: lru or random"},
     {CLI_REPLAY, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), NULL,
      "which expert leaves the cache (default: as recorded)"},
-    {ENGINE, 0, "cpu", NULL, "ref|avx2|avxvnni|avx512", CLI_TEXT, 0, 0, AT(cpu), NULL,
+    {ENGINE | CLI_DOCTOR, 0, "cpu", NULL, "ref|avx2|avxvnni|avx512", CLI_TEXT, 0, 0, AT(cpu), NULL,
      "kernels at most (default: the best of this CPU)"},
     {ENGINE, 0, "trace", NULL, "FILE", CLI_TEXT, 0, 0, AT(trace), NULL, "record every routing event, for `stoker replay`"},
+    {ENGINE, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
+     "what things take here, measured by `stoker doctor --calibrate` (default: its own file, if there is one)"},
+    {CLI_REPLAY, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
+     "predict times by a file of `stoker doctor --calibrate`, and without --io with its drive"},
 
     /* Sampling. */
     {CLI_RUN, 0, "temp", "temperature", "T", CLI_REAL, 0, 1000, AT(temp), "0.8", "temperature; 0: always the likeliest token"},
@@ -89,12 +98,14 @@ const cli_option cli_options[] = {
     /* What is shown. */
     {CLI_REPLAY, 0, "verify", NULL, NULL, CLI_FLAG, 0, 0, AT(verify), NULL, "repeat the recorded run and compare every decision"},
     {CLI_INSPECT, 0, "tensors", NULL, NULL, CLI_FLAG, 0, 0, AT(list_tensors), NULL, "list every tensor"},
-    {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL,
+    {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY | CLI_DOCTOR, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL,
      "print one JSON object instead of text"},
     {CLI_BENCH, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL, "print a JSON list, as -o json"},
     {ENGINE, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
-    {ENGINE | CLI_REPLAY, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL, "no progress, no sizes, no table"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0, AT(verbose), NULL, "say more on stderr"},
+    {ENGINE | CLI_REPLAY | CLI_DOCTOR, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
+     "no progress, no sizes, no table"},
+    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_DOCTOR, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0, AT(verbose), NULL,
+     "say more on stderr"},
     {CLI_ALL, 'h', "help", NULL, NULL, CLI_FLAG, 0, 0, AT(help), NULL, "print this help"},
 };
 const size_t cli_n_option = sizeof cli_options / sizeof cli_options[0];

@@ -26,6 +26,11 @@ const cli_verb cli_verbs[] = {
      "behind\n"
      "N tokens of context. tok/s is the median. With --limits alone no model is needed.",
      cli_bench},
+    {CLI_DOCTOR, "doctor", NULL, "look at the machine, and measure what things take on it",
+     "Says what this machine has and what to do about what it lacks; with -m also where the model lies. With --calibrate it "
+     "measures\n"
+     "what computing and reading take; the engine starts from that, and `stoker replay --cost` predicts times by it.",
+     cli_doctor},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[VERB]", "print this help, or that of a verb", NULL, cli_help},
 };

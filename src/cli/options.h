@@ -27,13 +27,13 @@ typedef struct cli_settings {
     const char *model, *prompt, *file, *output;
     const char *io, *policy, *cpu, *trace;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
-    const char *svg;
+    const char *svg, *cost;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ctx, n_threads, n_batch, n_rep;
     int64_t top_k, repeat_last_n, seed, n_slot;
     double temp, top_p, min_p, repeat_penalty;
     uint64_t ram_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, verbose, quiet, help;
+    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
 
 enum cli_kind {
@@ -67,7 +67,8 @@ enum cli_verb_bit {
     CLI_VERSION = 32,
     CLI_HELP = 64,
     CLI_BENCH = 128,
-    CLI_ALL = 255,
+    CLI_DOCTOR = 256,
+    CLI_ALL = 511,
 };
 
 typedef struct cli_verb {
@@ -110,6 +111,7 @@ int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
+int cli_doctor(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 

@@ -24,7 +24,7 @@ static int report(const cli_settings *s, const stk_replay_result *r) {
         rc = cli_print("%llu lookups, %.2f %% hits, %llu misses, %llu evictions; %s of experts read, %s asked of the drive\n",
                        (unsigned long long)t->n_lookup, 100 * cli_hit_rate(t), (unsigned long long)t->n_miss,
                        (unsigned long long)t->n_evict, cli_bytes_text(t->bytes, b), cli_bytes_text(t->read_bytes, c));
-    if (rc == CLI_OK && s->io)
+    if (rc == CLI_OK && (s->io || s->cost))
         rc = cli_print("predicted %.3f s, %.2f tok/s\n", (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t));
     if (rc == CLI_OK && s->verify) rc = cli_print("every decision and counter equals the recorded run\n");
     return rc;
@@ -43,6 +43,7 @@ int cli_replay(const cli_settings *s) {
     o.n_slot = (uint64_t)s->n_slot;
     o.policy = s->policy;
     o.io = s->io;
+    o.cost = s->cost;
     o.seed = (uint64_t)s->seed;
     o.progress = cli_progress;
     int rc = stk_replay(s->operand, &o, &r);
