@@ -32,27 +32,27 @@ static int progress(const stk_calibrate_options *o, const char *what, uint64_t d
 }
 
 /* The best of a few: whatever disturbs one makes it slower. */
-static double best_ns_per_byte(stk_bench_experts *b, enum stk_type type, uint32_t n_tok, double *took) {
+static double best_ns_per_byte(stk_calibrate_experts *b, enum stk_type type, uint32_t n_tok, double *took) {
     double best = 0;
     *took = 0;
     for (uint32_t i = 0; i < SAMPLES && *took < ENOUGH_NS; i++) {
         uint64_t bytes;
-        double ns = stk_bench_experts_run(b, type, n_tok, NULL, NULL, &bytes), each = ns / (double)bytes;
+        double ns = stk_calibrate_experts_run(b, type, n_tok, NULL, NULL, &bytes), each = ns / (double)bytes;
         best = i == 0 ? each : STK_MIN(best, each);
         *took += ns;
     }
     return best;
 }
 
-static void measure_format(stk_bench_experts *b, enum stk_type type, stk_cost_format *out) {
+static void measure_format(stk_calibrate_experts *b, enum stk_type type, stk_cost_format *out) {
     double took = 0;
     uint64_t bytes;
-    (void)stk_bench_experts_run(b, type, 1, NULL, NULL, &bytes);
+    (void)stk_calibrate_experts_run(b, type, 1, NULL, NULL, &bytes);
     for (uint32_t i = 0; i < STK_COST_POINTS; i++)
         out->expert_ns_per_byte[i] =
             took < ENOUGH_NS ? best_ns_per_byte(b, type, 1u << i, &took) : 2 * out->expert_ns_per_byte[i - 1];
     for (uint32_t i = 0; i < SAMPLES; i++) {
-        double each = stk_bench_experts_pack(b, type, &bytes) / (double)bytes;
+        double each = stk_calibrate_experts_pack(b, type, &bytes) / (double)bytes;
         out->arrive_ns_per_byte = i == 0 ? each : STK_MIN(out->arrive_ns_per_byte, each);
     }
 }
@@ -60,17 +60,17 @@ static void measure_format(stk_bench_experts *b, enum stk_type type, stk_cost_fo
 /* ---- What is read ---- */
 
 /* A read as the engine makes it, cut where the file ends: what is aligned more than the file needs may reach beyond. */
-static stk_bench_read read_of(const stk_model *model, uint32_t layer, uint32_t expert, enum stk_part part) {
+static stk_calibrate_read read_of(const stk_model *model, uint32_t layer, uint32_t expert, enum stk_part part) {
     stk_part_read r;
     stk_catalogue_read(model->experts, layer, expert, part, STK_DIRECT_ALIGN, &r);
     uint64_t end = stk_gguf_file_bytes(model->gguf, r.file) / STK_DIRECT_ALIGN * STK_DIRECT_ALIGN;
-    if (r.file_offset + r.bytes <= end) return (stk_bench_read){r.file, r.file_offset, r.bytes};
-    if (r.file_offset < end) return (stk_bench_read){r.file, r.file_offset, end - r.file_offset};
-    return (stk_bench_read){r.file, 0, STK_DIRECT_ALIGN};
+    if (r.file_offset + r.bytes <= end) return (stk_calibrate_read){r.file, r.file_offset, r.bytes};
+    if (r.file_offset < end) return (stk_calibrate_read){r.file, r.file_offset, end - r.file_offset};
+    return (stk_calibrate_read){r.file, 0, STK_DIRECT_ALIGN};
 }
 
 /* The experts of a model where they lie. */
-static int model_reads(const stk_model *model, stk_bench_drive *d, stk_bench_read **reads, const char ***paths) {
+static int model_reads(const stk_model *model, stk_calibrate_drive *d, stk_calibrate_read **reads, const char ***paths) {
     const stk_catalogue *cat = model->experts;
     uint32_t n_layer = stk_catalogue_n_layer(cat), n_expert = stk_catalogue_n_expert(cat);
     d->n_file = stk_gguf_n_file(model->gguf);
@@ -78,7 +78,7 @@ static int model_reads(const stk_model *model, stk_bench_drive *d, stk_bench_rea
     *reads = calloc((size_t)n_layer * n_expert * STK_N_PART, sizeof **reads);
     if (!*paths || !*reads) return stk_fail(STK_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < d->n_file; i++) (*paths)[i] = stk_gguf_path(model->gguf, i);
-    stk_bench_read *out = *reads;
+    stk_calibrate_read *out = *reads;
     for (uint32_t l = 0; l < n_layer; l++) {
         if (stk_catalogue_layer_class(cat, l) == STK_NO_CLASS) continue;
         for (uint32_t e = 0; e < n_expert; e++)
@@ -119,20 +119,20 @@ static int scratch_file(const char *path, int *fd, char *name, size_t name_bytes
     return rc;
 }
 
-static int scratch_reads(stk_bench_drive *d, stk_bench_read **reads) {
+static int scratch_reads(stk_calibrate_drive *d, stk_calibrate_read **reads) {
     uint32_t n = SCRATCH_EXPERTS * SCRATCH_EXPERT_PARTS;
     *reads = calloc(n, sizeof **reads);
     if (!*reads) return stk_fail(STK_ENOMEM, "out of memory");
-    for (uint32_t i = 0; i < n; i++) (*reads)[i] = (stk_bench_read){0, (uint64_t)i * SCRATCH_PART_BYTES, SCRATCH_PART_BYTES};
+    for (uint32_t i = 0; i < n; i++) (*reads)[i] = (stk_calibrate_read){0, (uint64_t)i * SCRATCH_PART_BYTES, SCRATCH_PART_BYTES};
     d->n_expert = SCRATCH_EXPERTS;
     d->k = SCRATCH_IN_FLIGHT;
     return STK_OK;
 }
 
-static int measure_drive(const stk_model *model, const stk_calibrate_options *o, const char *path, stk_bench_experts *experts,
+static int measure_drive(const stk_model *model, const stk_calibrate_options *o, const char *path, stk_calibrate_experts *experts,
                          stk_cost_file *out) {
-    stk_bench_drive d = {.io = o->io, .n_file = 1};
-    stk_bench_read *reads = NULL;
+    stk_calibrate_drive d = {.io = o->io, .n_file = 1};
+    stk_calibrate_read *reads = NULL;
     const char **paths = NULL;
     char name[64];
     const char *scratch = name;
@@ -145,7 +145,7 @@ static int measure_drive(const stk_model *model, const stk_calibrate_options *o,
     }
     d.reads = reads;
     d.paths = paths ? paths : &scratch;
-    rc = stk_bench_drive_measure(&d, experts, out);
+    rc = stk_calibrate_drive_measure(&d, experts, out);
 out:
     if (fd >= 0) close(fd);
     free(reads);
@@ -174,10 +174,10 @@ static int measure_machine(const stk_calibrate_options *o, stk_cost_file *out) {
 
 static int measure_experts(const stk_model *model, const stk_calibrate_options *o, const char *path, stk_cost_file *out) {
     stk_pool *pool;
-    stk_bench_experts *experts = NULL;
+    stk_calibrate_experts *experts = NULL;
     int rc;
     STK_TRY(stk_pool_open(&pool, o->n_threads));
-    STK_TRYGOTO(stk_bench_experts_open(&experts, pool, stk_cpu_ops_at_most(o->cpu)), rc, out);
+    STK_TRYGOTO(stk_calibrate_experts_open(&experts, pool, stk_cpu_ops_at_most(o->cpu)), rc, out);
     for (uint32_t i = 0; i < STK_COST_N_FORMAT; i++) {
         STK_TRYGOTO(progress(o, "measuring the CPU", i + 1, STK_COST_N_FORMAT + 1), rc, out);
         measure_format(experts, stk_cost_formats[i], &out->formats[i]);
@@ -185,7 +185,7 @@ static int measure_experts(const stk_model *model, const stk_calibrate_options *
     STK_TRYGOTO(progress(o, "measuring the drive", 0, 1), rc, out);
     rc = measure_drive(model, o, path, experts, out);
 out:
-    stk_bench_experts_close(&experts);
+    stk_calibrate_experts_close(&experts);
     stk_pool_close(&pool);
     return rc;
 }
@@ -211,7 +211,7 @@ int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, 
     uint32_t mxcsr = stk_mxcsr_set();
     int rc = measure_machine(&o, file);
     if (rc >= 0) rc = measure_experts(model, &o, path, file);
-    if (rc >= 0 && model) rc = stk_bench_model_measure(model, &o, file);
+    if (rc >= 0 && model) rc = stk_calibrate_model_measure(model, &o, file);
     if (rc >= 0) rc = stk_cost_file_save(path, file);
     stk_mxcsr_restore(mxcsr);
     free(file);

@@ -13,7 +13,7 @@ enum { N_LATENCY = 64, BUSY_RUNS = 9, MOST_BUSY_RUNS = 400, SMALL = 4096 };
 #define PHASE_NS UINT64_C(1500000000)
 
 typedef struct stream {
-    const stk_bench_drive *d;
+    const stk_calibrate_drive *d;
     stk_io *io;
     uint8_t *buffer; /* [k * 3, most_bytes] */
     uint64_t most_bytes;
@@ -31,7 +31,7 @@ static uint32_t draw(stream *s, uint32_t below) {
 /* The next event: k experts, whichever. */
 static void submit(stream *s) {
     for (uint32_t i = 0; i < s->d->k && s->rc >= 0; i++) {
-        const stk_bench_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3];
+        const stk_calibrate_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3];
         stk_io_read reads[3];
         for (uint32_t p = 0; p < 3; p++)
             reads[p] = (stk_io_read){part[p].file, part[p].offset, part[p].bytes, s->buffer + (i * 3 + p) * s->most_bytes, i};
@@ -80,15 +80,15 @@ static double median(double *v, uint32_t n) {
 }
 
 /* How long an event of experts takes while nothing is read, and while something always is. */
-static void read_computing(stream *s, stk_bench_experts *experts, stk_cost_file *out) {
+static void read_computing(stream *s, stk_calibrate_experts *experts, stk_cost_file *out) {
     double alone[BUSY_RUNS], busy[MOST_BUSY_RUNS];
     uint64_t bytes;
     uint32_t n = 0;
-    for (uint32_t i = 0; i < BUSY_RUNS; i++) alone[i] = stk_bench_experts_run(experts, STK_TYPE_Q4_K, 1, NULL, NULL, &bytes);
+    for (uint32_t i = 0; i < BUSY_RUNS; i++) alone[i] = stk_calibrate_experts_run(experts, STK_TYPE_Q4_K, 1, NULL, NULL, &bytes);
     submit(s);
     uint64_t start = stk_now_ns(), before = s->bytes;
     while (s->rc >= 0 && stk_now_ns() - start < PHASE_NS) {
-        double ns = stk_bench_experts_run(experts, STK_TYPE_Q4_K, 1, poll, s, &bytes);
+        double ns = stk_calibrate_experts_run(experts, STK_TYPE_Q4_K, 1, poll, s, &bytes);
         if (n < MOST_BUSY_RUNS) busy[n++] = ns;
     }
     out->drive_bytes_per_s_computing = (double)(s->bytes - before) * 1e9 / (double)(stk_now_ns() - start);
@@ -99,7 +99,7 @@ static void read_computing(stream *s, stk_bench_experts *experts, stk_cost_file 
 static double read_latency(stream *s) {
     double ns[N_LATENCY];
     for (uint32_t i = 0; i < N_LATENCY && s->rc >= 0; i++) {
-        const stk_bench_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3 + i % 3];
+        const stk_calibrate_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3 + i % 3];
         uint64_t start = stk_now_ns();
         s->rc = stk_io_submit(s->io, STK_IO_DEMAND, &(stk_io_read){part->file, part->offset, SMALL, s->buffer, 0}, 1);
         if (s->rc >= 0) s->left++;
@@ -109,7 +109,7 @@ static double read_latency(stream *s) {
     return s->rc < 0 ? 0 : median(ns, N_LATENCY);
 }
 
-int stk_bench_drive_measure(const stk_bench_drive *d, stk_bench_experts *experts, stk_cost_file *out) {
+int stk_calibrate_drive_measure(const stk_calibrate_drive *d, stk_calibrate_experts *experts, stk_cost_file *out) {
     stream s = {.d = d, .random = 88172645463325252u, .most_bytes = SMALL};
     stk_map map = {0};
     for (size_t i = 0; i < (size_t)d->n_expert * 3; i++) s.most_bytes = STK_MAX(s.most_bytes, d->reads[i].bytes);

@@ -26,7 +26,7 @@ typedef struct worker {
     float *out[TILE];
 } worker;
 
-struct stk_bench_experts {
+struct stk_calibrate_experts {
     stk_pool *pool;
     const stk_cpu_ops *ops;
     stk_map weights, buffers;
@@ -53,7 +53,7 @@ static uint64_t payload_of(enum stk_type t) {
     return UINT64_C(3) * N_EMBD * N_FF / info->block * info->block_bytes;
 }
 
-static uint64_t place(stk_bench_experts *b, uint8_t *base, uint32_t n_worker) {
+static uint64_t place(stk_calibrate_experts *b, uint8_t *base, uint32_t n_worker) {
     uint64_t bytes = 0;
     struct part {
         void **at;
@@ -78,11 +78,11 @@ static uint64_t place(stk_bench_experts *b, uint8_t *base, uint32_t n_worker) {
     return bytes;
 }
 
-int stk_bench_experts_open(stk_bench_experts **out, stk_pool *pool, const stk_cpu_ops *ops) {
+int stk_calibrate_experts_open(stk_calibrate_experts **out, stk_pool *pool, const stk_cpu_ops *ops) {
     int rc;
     uint32_t n_worker = stk_pool_n_worker(pool);
     *out = NULL;
-    stk_bench_experts *b = calloc(1, sizeof *b);
+    stk_calibrate_experts *b = calloc(1, sizeof *b);
     if (!b) return stk_fail(STK_ENOMEM, "out of memory");
     b->pool = pool;
     b->ops = ops;
@@ -101,12 +101,12 @@ int stk_bench_experts_open(stk_bench_experts **out, stk_pool *pool, const stk_cp
     for (uint32_t t = 0; t < MOST_TOK; t++)
         ops->quantize(b->x + (size_t)t * N_EMBD, N_EMBD, b->x_act + (size_t)t * stk_act_layout_of(N_EMBD).bytes);
 out:
-    if (rc < 0) stk_bench_experts_close(&b);
+    if (rc < 0) stk_calibrate_experts_close(&b);
     *out = b;
     return rc;
 }
 
-void stk_bench_experts_close(stk_bench_experts **b) {
+void stk_calibrate_experts_close(stk_calibrate_experts **b) {
     if (!*b) return;
     stk_map_close(&(*b)->weights);
     stk_map_close(&(*b)->buffers);
@@ -116,7 +116,7 @@ void stk_bench_experts_close(stk_bench_experts **b) {
 }
 
 /* The next eight experts in memory, from the start again behind the last. */
-static void choose(stk_bench_experts *b, enum stk_type type) {
+static void choose(stk_calibrate_experts *b, enum stk_type type) {
     b->type = type;
     b->product = stk_cpu_matmul(b->ops, type);
     for (uint32_t i = 0; i < N_TASK; i++) {
@@ -126,11 +126,11 @@ static void choose(stk_bench_experts *b, enum stk_type type) {
     }
 }
 
-static void poll(stk_bench_experts *b, uint32_t w) {
+static void poll(stk_calibrate_experts *b, uint32_t w) {
     if (w == 0 && b->poll) b->poll(b->user);
 }
 
-static void rows_product(stk_bench_experts *b, const uint8_t *matrix, uint32_t row0, uint32_t t0, uint32_t n, float *out,
+static void rows_product(stk_calibrate_experts *b, const uint8_t *matrix, uint32_t row0, uint32_t t0, uint32_t n, float *out,
                          worker *w) {
     bool quantized = stk_type_is_quantized(b->type);
     for (uint32_t i = 0; i < n; i++) {
@@ -147,7 +147,7 @@ static void rows_product(stk_bench_experts *b, const uint8_t *matrix, uint32_t r
                              .out = w->out});
 }
 
-static void gate_up(stk_bench_experts *b, uint32_t task, uint32_t row0, worker *w) {
+static void gate_up(stk_calibrate_experts *b, uint32_t task, uint32_t row0, worker *w) {
     uint32_t act_bytes = stk_act_layout_of(N_FF).bytes;
     for (uint32_t t0 = 0; t0 < b->n_tok; t0 += TILE) {
         uint32_t n = STK_MIN(b->n_tok - t0, (uint32_t)TILE);
@@ -164,7 +164,7 @@ static void gate_up(stk_bench_experts *b, uint32_t task, uint32_t row0, worker *
     }
 }
 
-static void down(stk_bench_experts *b, uint32_t task, uint32_t s0, worker *w) {
+static void down(stk_calibrate_experts *b, uint32_t task, uint32_t s0, worker *w) {
     uint32_t act_bytes = stk_act_layout_of(N_FF).bytes;
     for (uint32_t t0 = 0; t0 < b->n_tok; t0 += TILE) {
         uint32_t n = STK_MIN(b->n_tok - t0, (uint32_t)TILE);
@@ -186,7 +186,7 @@ static void down(stk_bench_experts *b, uint32_t task, uint32_t s0, worker *w) {
 
 static void compute_job(void *ctx, uint32_t idx) {
     enum { UP_UNITS = N_FF / ROWS, DOWN_UNITS = N_EMBD / STK_STRIPE / DOWN_STRIPES };
-    stk_bench_experts *b = ctx;
+    stk_calibrate_experts *b = ctx;
     worker *w = &b->workers[idx];
     for (uint32_t u; (u = stk_pool_next(b->pool, COUNT_UP)) < N_TASK * UP_UNITS; poll(b, idx))
         gate_up(b, u / UP_UNITS, u % UP_UNITS * ROWS, w);
@@ -195,8 +195,8 @@ static void compute_job(void *ctx, uint32_t idx) {
         down(b, u / DOWN_UNITS, u % DOWN_UNITS * DOWN_STRIPES, w);
 }
 
-double stk_bench_experts_run(stk_bench_experts *b, enum stk_type type, uint32_t n_tok, void (*poll_fn)(void *), void *user,
-                             uint64_t *bytes) {
+double stk_calibrate_experts_run(stk_calibrate_experts *b, enum stk_type type, uint32_t n_tok, void (*poll_fn)(void *),
+                                 void *user, uint64_t *bytes) {
     choose(b, type);
     b->n_tok = STK_MIN(n_tok, (uint32_t)MOST_TOK);
     b->poll = poll_fn;
@@ -209,7 +209,7 @@ double stk_bench_experts_run(stk_bench_experts *b, enum stk_type type, uint32_t 
 
 /* From one expert's memory into that of the one behind it: as much is read and written as in place. */
 static void pack_job(void *ctx, uint32_t idx) {
-    stk_bench_experts *b = ctx;
+    stk_calibrate_experts *b = ctx;
     for (uint32_t u; (u = stk_pool_next(b->pool, 0)) < N_TASK / 2 * 3;) {
         const uint8_t *from = b->expert[2 * (u / 3)];
         uint8_t *to = (uint8_t *)b->weights.base + (b->expert[2 * (u / 3) + 1] - (const uint8_t *)b->weights.base);
@@ -219,7 +219,7 @@ static void pack_job(void *ctx, uint32_t idx) {
     }
 }
 
-double stk_bench_experts_pack(stk_bench_experts *b, enum stk_type type, uint64_t *bytes) {
+double stk_calibrate_experts_pack(stk_calibrate_experts *b, enum stk_type type, uint64_t *bytes) {
     choose(b, type);
     *bytes = N_TASK / 2 * payload_of(type);
     uint64_t start = stk_now_ns();

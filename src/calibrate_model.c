@@ -82,7 +82,7 @@ static int measure(run *r, const stk_calibrate_options *o, stk_cost_file *out) {
     return STK_OK;
 }
 
-int stk_bench_model_measure(const stk_model *model, const stk_calibrate_options *o, stk_cost_file *out) {
+int stk_calibrate_model_measure(const stk_model *model, const stk_calibrate_options *o, stk_cost_file *out) {
     run r = {.model = model, .info = {.struct_bytes = sizeof r.info}};
     STK_TRY(stk_model_get_info(model, &r.info));
     if (r.info.n_moe_layer == 0) return stk_fail(STK_EUNSUPPORTED, "the model has no experts to measure");

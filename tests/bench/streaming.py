@@ -12,24 +12,25 @@ import argparse
 import sys
 from statistics import median
 
-from bench_lib import bench_model, middle
+from bench_lib import bench
 
 
-def part(rows, name):
-    return middle(rows, 'gen', name)
+def drive(test):
+    return test['limits']['drive_bytes_per_s']
 
 
 def one_round(a, warm, bandwidth):
     io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
-    rows = bench_model(a.build, a.model, prompt=64, gen=a.gen, reps=3, t=a.threads, ram=f'{a.ram}%', io=io, drive=None if bandwidth else a.drive)
-    read_s = bandwidth or median(r['tok_s'] for r in rows if r['test'] == 'drive')
-    read_ns = part(rows, 'read_bytes') / read_s * 1e9
-    dense, expert = part(warm, 'dense_ns'), part(warm, 'expert_ns')
+    options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0)
+    test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
+    read_s = bandwidth or (drive(test) + drive(bench(a.build, a.model, '--limits', n=0, **options)['limits'])) / 2
+    token, dense, expert = test['token'], warm['token']['dense_ns'], warm['token']['expert_ns']
+    read_ns = token['read_bytes'] / read_s * 1e9
     bound = dense + a.factor * max(read_ns, expert)
-    took = part(rows, 'median_ns')
+    took = test['median_ns']
     print(f'token {took / 1e6:7.2f} ms, bound {bound / 1e6:7.2f} ms = dense {dense / 1e6:.2f} + {a.factor} x max(read {read_ns / 1e6:.2f}, expert {expert / 1e6:.2f}); '
-          f'{part(rows, "misses"):.1f} misses, {part(rows, "bytes") / 1e6:.1f} MB a token, drive {read_s / 1e9:.2f} GB/s, waited {part(rows, "wait_ns") / 1e6:.2f} ms, '
-          f'arrivals {part(rows, "arrive_ns") / 1e6:.2f} ms', flush=True)
+          f'{token["n_miss"]:.1f} misses, {token["bytes"] / 1e6:.1f} MB a token, drive {read_s / 1e9:.2f} GB/s, waited {token["wait_ns"] / 1e6:.2f} ms, '
+          f'arrivals {token["arrive_ns"] / 1e6:.2f} ms', flush=True)
     return took / bound
 
 
@@ -37,7 +38,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument('build')
     p.add_argument('model')
-    for name, default in (('rounds', 3), ('threads', 2), ('gen', 64), ('ram', 50), ('drive', 4)):
+    for name, default in (('rounds', 3), ('threads', 2), ('gen', 64), ('ram', 50)):
         p.add_argument('--' + name, type=int, default=default)
     p.add_argument('--io')
     p.add_argument('--modelled', action='store_true')
@@ -45,11 +46,11 @@ def main():
     a.factor = 1.2 if a.modelled else 1.25
     ratios = []
     for _ in range(a.rounds):
-        warm = bench_model(a.build, a.model, prompt=512, gen=a.gen, reps=3, t=a.threads, ram='110%')
+        warm = bench(a.build, a.model, p=0, n=a.gen, r=3, t=a.threads, ram_percent=110)['tg']
         bandwidth = None
         if a.modelled:
-            rows = bench_model(a.build, a.model, prompt=64, gen=a.gen, reps=1, t=a.threads, ram=f'{a.ram}%')
-            bandwidth = part(rows, 'read_bytes') / part(warm, 'expert_ns') * 1e9
+            test = bench(a.build, a.model, p=0, n=a.gen, r=1, t=a.threads, ram_percent=a.ram)['tg']
+            bandwidth = test['token']['read_bytes'] / warm['token']['expert_ns'] * 1e9
         ratios.append(one_round(a, warm, bandwidth))
     print(f'token time / bound: {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rounds)')
     sys.exit(median(ratios) > 1.0)

@@ -13,7 +13,7 @@ def help_options(verb):
     """{frozenset of names: what its value is called} from --help."""
     options = {}
     for line in stoker(verb, '--help').expect_success().out.decode().splitlines():
-        if m := re.match(r'  (-(?:\S+, )*-?\S+)( [^ a-z]\S*| f16\S*| ref\S*)?(?: |$)', line):
+        if m := re.match(r'  (-(?:\S+, )*-?\S+)( [^ a-z]\S*| f16\S*| ref\S*| md\S*)?(?: |$)', line):
             names = frozenset(x.strip().lstrip('-') for x in m[1].split(','))
             options[names] = (m[2] or '').strip()
     expect(options.pop(frozenset({'h', 'help'}), None) == '', 'no --help')
@@ -92,7 +92,7 @@ def main():
     for verb in verbs():
         if verb not in ('version', 'help'):
             check(f'docs: stoker.1 and `stoker {verb} --help`', man_equals_help, verb)
-    for verb in ('run', 'perplexity', 'logits'):
+    for verb in ('run', 'perplexity', 'logits', 'bench', 'doctor'):
         check(f'docs: the defaults of `stoker {verb}` in stoker.1', man_defaults, verb)
     check('docs: the verbs in stoker.1', man_verbs)
     check('docs: the commands in README.md', readme_commands)

@@ -12,18 +12,18 @@
 
 typedef struct setup {
     stk_pool *pool;
-    stk_bench_experts *experts;
+    stk_calibrate_experts *experts;
 } setup;
 
 static setup start(void) {
     setup s;
     cr_assert_eq(stk_pool_open(&s.pool, 2), 0);
-    cr_assert_eq(stk_bench_experts_open(&s.experts, s.pool, stk_cpu_ops_get(NULL)), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_calibrate_experts_open(&s.experts, s.pool, stk_cpu_ops_get(NULL)), 0, "%s", stk_error_detail());
     return s;
 }
 
 static void end(setup *s) {
-    stk_bench_experts_close(&s->experts);
+    stk_calibrate_experts_close(&s->experts);
     stk_pool_close(&s->pool);
 }
 
@@ -33,9 +33,9 @@ Test(calibrate, experts_of_every_format) {
     setup s = start();
     for (int i = 0; i < STK_COST_N_FORMAT; i++) {
         uint64_t one, many, packed, n_poll = 0;
-        double a = stk_bench_experts_run(s.experts, stk_cost_formats[i], 1, count, &n_poll, &one);
-        double b = stk_bench_experts_run(s.experts, stk_cost_formats[i], 33, NULL, NULL, &many);
-        double c = stk_bench_experts_pack(s.experts, stk_cost_formats[i], &packed);
+        double a = stk_calibrate_experts_run(s.experts, stk_cost_formats[i], 1, count, &n_poll, &one);
+        double b = stk_calibrate_experts_run(s.experts, stk_cost_formats[i], 33, NULL, NULL, &many);
+        double c = stk_calibrate_experts_pack(s.experts, stk_cost_formats[i], &packed);
         cr_assert_eq(one, many, "the payload is that of the weights, whatever the tokens");
         cr_assert_eq(one, 2 * packed);
         uint64_t row;
@@ -53,14 +53,14 @@ Test(calibrate, a_modelled_drive_has_the_speed_of_its_model) {
     int fd = mkstemp(name);
     cr_assert_eq(ftruncate(fd, 4 << 20), 0);
     close(fd);
-    stk_bench_read reads[12];
-    for (uint32_t i = 0; i < 12; i++) reads[i] = (stk_bench_read){0, i * 262144u, 65536};
+    stk_calibrate_read reads[12];
+    for (uint32_t i = 0; i < 12; i++) reads[i] = (stk_calibrate_read){0, i * 262144u, 65536};
     const char *paths[] = {name};
-    stk_bench_drive d = {.paths = paths, .n_file = 1, .io = "emu:100M,2ms", .reads = reads, .n_expert = 4, .k = 4};
+    stk_calibrate_drive d = {.paths = paths, .n_file = 1, .io = "emu:100M,2ms", .reads = reads, .n_expert = 4, .k = 4};
     setup s = start();
     stk_cost_file f;
     memset(&f, 0, sizeof f);
-    cr_assert_eq(stk_bench_drive_measure(&d, s.experts, &f), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_calibrate_drive_measure(&d, s.experts, &f), 0, "%s", stk_error_detail());
     cr_assert_str_eq(f.io, "emu");
     cr_assert(f.drive_bytes_per_s > 30e6 && f.drive_bytes_per_s < 105e6, "%g", f.drive_bytes_per_s);
     cr_assert(f.drive_bytes_per_s_computing > 1e6 && f.drive_bytes_per_s_computing < 110e6, "%g", f.drive_bytes_per_s_computing);
@@ -68,9 +68,9 @@ Test(calibrate, a_modelled_drive_has_the_speed_of_its_model) {
     cr_assert_geq(f.compute_slowdown, 1);
 
     d.io = "emu:100M,10us,eio=5";
-    cr_assert_eq(stk_bench_drive_measure(&d, s.experts, &f), STK_EIO, "a failed read is an error");
+    cr_assert_eq(stk_calibrate_drive_measure(&d, s.experts, &f), STK_EIO, "a failed read is an error");
     paths[0] = "/nowhere/file";
-    cr_assert_eq(stk_bench_drive_measure(&d, s.experts, &f), STK_EIO);
+    cr_assert_eq(stk_calibrate_drive_measure(&d, s.experts, &f), STK_EIO);
     end(&s);
     unlink(name);
 }
@@ -82,7 +82,7 @@ Test(calibrate, a_model) {
     stk_calibrate_options_default(&o);
     o.n_threads = 2;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
-    cr_assert_eq(stk_bench_model_measure(model, &o, &f), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_calibrate_model_measure(model, &o, &f), 0, "%s", stk_error_detail());
     cr_assert(f.has_model && f.model_bytes > 0 && strlen(f.model) > 0);
     for (uint32_t i = 0; i < STK_COST_POINTS; i++) {
         cr_assert(f.experts.expert_ns_per_byte[i] > 1e-4 && f.experts.expert_ns_per_byte[i] < 1e5, "%u: %g", i,
