@@ -19,7 +19,7 @@ typedef struct bench_test {
     uint64_t stage_ns[STK_N_STAGE], bytes, int8_ops, float_ops; /* sums, as of stk_profile */
 } bench_test;
 
-/* What the machine can do; figures that were not measured are 0. */
+/* What the machine can do, measured now or by a calibration; figures that are not known are 0. */
 typedef struct bench_limits {
     stk_limits machine;
     double layer_ns, router_ns, drive_bytes_per_s;

@@ -56,7 +56,7 @@ static int print_limits(const bench *b) {
 
 static int print_tests(const bench *b) {
     const cli_session *s = &b->session;
-    bool shares = b->limits.machine.struct_bytes != 0;
+    bool shares = b->limits.machine.read_bytes_per_s > 0;
     char size[32], ram[32];
     int rc = cli_print("| model | size | experts | threads | cpu | test | tok/s | +- | GB/s |%s\n",
                        shares ? " of reads | GOP/s | of 8-bit |" : " GOP/s |");
@@ -183,7 +183,7 @@ static cJSON *test_json(const bench *b, const bench_test *t) {
     cJSON_AddNumberToObject(o, "float_ops", per_token(t, t->float_ops));
     cJSON_AddNumberToObject(o, "bytes_per_s", (double)t->bytes / t->seconds);
     cJSON_AddNumberToObject(o, "int8_ops_per_s", (double)t->int8_ops / t->seconds);
-    if (b->settings->limits) {
+    if (b->limits.machine.read_bytes_per_s > 0) {
         cJSON_AddNumberToObject(o, "read_share", bench_read_share(b, t));
         cJSON_AddNumberToObject(o, "int8_share", bench_int8_share(b, t));
     }

@@ -82,8 +82,8 @@ static double tick_of(double most) {
 /* Ticks below or above a band from y0 to y1, in microseconds. */
 static void axis(svg *s, double y0, double y1, double most_us) {
     double step = tick_of(most_us);
-    for (double t = 0; t <= most_us * 1.0001; t += step) {
-        double x = LEFT + t / most_us * (RIGHT - LEFT);
+    for (int i = 0; i * step <= most_us * 1.0001; i++) {
+        double t = i * step, x = LEFT + t / most_us * (RIGHT - LEFT);
         put(s, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ccc\"/>\n", x, y0, x, y1);
         put(s, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"10\" text-anchor=\"middle\" fill=\"#444\">%.10g</text>\n", x, y0 - 4, t);
     }
@@ -97,7 +97,8 @@ static double legend(svg *s, const stk_profile *p, double y) {
     }
     int rows = (STK_N_STAGE + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS, column = (WIDTH - LEFT) / LEGEND_COLUMNS;
     for (int k = 0; k < STK_N_STAGE; k++) {
-        double x = LEFT + k / rows * column, at = y + k % rows * LEGEND_ROW;
+        int across = k / rows;
+        double x = LEFT + across * column, at = y + k % rows * LEGEND_ROW;
         put(s, "<rect x=\"%.0f\" y=\"%.0f\" width=\"26\" height=\"13\" fill=\"%s\" stroke=\"#888\" stroke-width=\"0.5\"/>\n", x,
             at, looks[k].fill);
         put(s, "<text x=\"%.0f\" y=\"%.0f\">%s</text>\n", x + 34, at + 11, stk_stage_name((uint32_t)k));

@@ -180,6 +180,10 @@ def calibration():
         expect(len(f['expert_ns_per_byte']) == 10 and all(1e-4 < x < 1e5 for x in f['expert_ns_per_byte']), f'{f}')
     expect(all(c['drive'][k] > 0 for k in ('bytes_per_s', 'bytes_per_s_computing', 'compute_slowdown', 'latency_ns')), f'{c["drive"]}')
 
+    known, = bench('-p', '0', '-n', '2', '-r', '1', '-t', '2', env=env)
+    share = known['bytes_per_s'] / c['limits']['read_bytes_per_s']
+    expect(abs(known['read_share'] - share) < 1e-6 * share and 'limits' not in known, 'the limits of the calibration are not used')
+
     trace = WORK / 'cost.trace'
     run = ('run', '-m', EMBER, '-p', 'Once upon a time', '-n', '6', '-t', '2', '--temp', '0')
     text = stoker(*run, '--ram', '3M', '--trace', trace, env=env).expect_success().out
