@@ -271,5 +271,8 @@ int cli_settings_parse(cli_settings *settings, const cli_verb *verb, int argc, c
 void cli_settings_fini(cli_settings *settings) {
     free(settings->tokens.v);
     free(settings->chunk.v);
+    free(settings->n_prompt.v);
+    free(settings->n_gen.v);
+    free(settings->n_depth.v);
     memset(settings, 0, sizeof *settings);
 }

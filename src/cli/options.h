@@ -30,12 +30,13 @@ typedef struct cli_settings {
     const char *io, *policy, *predictor, *cpu, *trace;
     const char *scope, *reset, *csv, *cost;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
-    cli_list tokens, chunk;
-    int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch;
+    const char *svg;
+    cli_list tokens, chunk, n_prompt, n_gen, n_depth;
+    int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
     int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step;
     double temp, top_p, min_p, repeat_penalty, fraction;
     uint64_t ram_bytes, expert_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, verbose, quiet, help;
+    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
 
 enum cli_kind {
@@ -69,7 +70,9 @@ enum cli_verb_bit {
     CLI_VERSION = 32,
     CLI_HELP = 64,
     CLI_TRACE = 128,
-    CLI_ALL = 255,
+    CLI_BENCH = 256,
+    CLI_DOCTOR = 512,
+    CLI_ALL = 1023,
 };
 
 typedef struct cli_verb {
@@ -112,6 +115,8 @@ int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
 int cli_trace(const cli_settings *settings);
+int cli_bench(const cli_settings *settings);
+int cli_doctor(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 
