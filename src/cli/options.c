@@ -221,11 +221,14 @@ static int unknown_fail(const cli_verb *verb, const getopt_tables *t, const char
 }
 
 static int operand_set(cli_settings *settings, const cli_verb *verb, int n, char **rest) {
-    int most = verb->operand ? 1 : 0;
+    const char *second = verb->operand ? strchr(verb->operand, ' ') : NULL;
+    int most = second ? 2 : verb->operand ? 1 : 0;
     if (n > most) return cli_fail(CLI_USAGE, verb->name, "unexpected argument '%s' (stoker %s --help)", rest[most], verb->name);
-    if (n == 1) settings->operand = rest[0];
-    if (!n && most && verb->operand[0] != '[' && !settings->help)
-        return cli_fail(CLI_USAGE, verb->name, "which %s? (stoker %s %s)", verb->operand, verb->name, verb->operand);
+    if (n >= 1) settings->operand = rest[0];
+    if (n == 2) settings->operand2 = rest[1];
+    if (n < most && verb->operand[0] != '[' && !settings->help)
+        return cli_fail(CLI_USAGE, verb->name, "which %s? (stoker %s %s)", n ? second + 1 : verb->operand, verb->name,
+                        verb->operand);
     return CLI_OK;
 }
 

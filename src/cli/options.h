@@ -23,13 +23,13 @@ typedef struct cli_list {
 } cli_list;
 
 typedef struct cli_settings {
-    const char *operand; /* the argument without a dash, NULL for none */
+    const char *operand, *operand2; /* the arguments without a dash, NULL for none */
     const char *model, *prompt, *file, *output;
-    const char *io, *policy, *cpu, *trace;
+    const char *io, *policy, *cpu, *trace, *route_from;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     cli_list tokens, chunk;
     int64_t n_predict, n_greedy, n_ctx, n_threads, n_batch;
-    int64_t top_k, repeat_last_n, seed, n_slot;
+    int64_t top_k, repeat_last_n, seed, n_slot, n_layer, n_vocab;
     double temp, top_p, min_p, repeat_penalty;
     uint64_t ram_bytes;
     bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, verbose, quiet, help;
@@ -65,13 +65,14 @@ enum cli_verb_bit {
     CLI_REPLAY = 16,
     CLI_VERSION = 32,
     CLI_HELP = 64,
-    CLI_ALL = 127,
+    CLI_SYNTH = 128,
+    CLI_ALL = 255,
 };
 
 typedef struct cli_verb {
     enum cli_verb_bit bit;
     const char *name;
-    const char *operand; /* what it is called in the help; "[X]" when it may be absent; NULL: takes none */
+    const char *operand; /* what it is called in the help; "[X]" when it may be absent; "X Y" for two; NULL: takes none */
     const char *summary;
     const char *text; /* further lines of its help */
     int (*run)(const cli_settings *settings);
@@ -107,6 +108,7 @@ int cli_inspect(const cli_settings *settings);
 int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
+int cli_synth(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 
