@@ -579,6 +579,36 @@ STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk
 /* The same for several traces of one model, one after another as one run. */
 STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
 
+/* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_synth_options {
+    uint32_t struct_bytes;
+    uint32_t n_layer;       /* 0: the shape's, or the trace's */
+    uint32_t n_vocab;       /* 0: the shape's; at least 257 */
+    uint32_t reserved;      /* 0 */
+    uint64_t seed;          /* the same seed and options give the same bytes */
+    const char *shape;      /* "qwen3-30b-a3b" or another one below */
+    const char *type;       /* "Q4_K_M", "Q5_K_M", "Q8_0", "Q4_0", "BF16", "F16", "F32" */
+    const char *route_from; /* NULL, or a trace whose routing the model follows */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_synth_options;
+STK_API void stk_synth_options_default(stk_synth_options *options);
+/*
+ * Writes a GGUF model of random weights in the sizes and formats of a real one, for measuring speed here and in other programs.
+ * Shapes: qwen3-30b-a3b, mixtral-8x7b, tiny, and for other programs alone deepseek-v2-lite and qwen2-57b-a14b; each also with
+ * "-quarter" at the end, a quarter of the layers. The vocabulary tokenizes any text. The file appears at `path` whole or not at
+ * all; a file of that name is replaced.
+ *
+ * With route_from, the first tokens of the trace, at most n_embd, become vocabulary entries 0, 1, 2, ...; entry t is routed as
+ * the trace routed it and is followed by t + 1, the last by 0. Layers, experts and experts used are the trace's. Hidden states
+ * are the same in every layer there, so that looking ahead through them is right every time.
+ *
+ * Errors: STK_EINVAL (no such shape or type; the detail lists them), STK_ENOSPC (names what is needed and what is free), STK_EIO,
+ * STK_ENOMEM, STK_EFORMAT (the trace), STK_ECANCELED (by the progress callback). Blocks.
+ */
+STK_API int stk_synth(const char *path, const stk_synth_options *options);
+
 #ifdef __cplusplus
 }
 #endif

@@ -29,6 +29,11 @@ const cli_option cli_options[] = {
      "go on after them with the N likeliest tokens, one by one"},
     {CLI_LOGITS, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,
      "where the logits go: little-endian float32 [n_tokens, n_vocab]; - for stdout"},
+    {CLI_SYNTH, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL, "where the model goes"},
+    {CLI_SYNTH, 0, "layers", NULL, "N", CLI_INT, 0, 1024, AT(n_layer), "0", "layers; 0: the shape's"},
+    {CLI_SYNTH, 0, "vocab", NULL, "N", CLI_INT, 0, 16777216, AT(n_vocab), "0", "tokens of the vocabulary; 0: the shape's"},
+    {CLI_SYNTH, 0, "route-from", NULL, "TRACE", CLI_TEXT, 0, 0, AT(route_from), NULL,
+     "follow the routing of a trace, whose layers, experts and top-k the model takes"},
     {CLI_LOGITS, 0, "chunk", NULL, "LIST", CLI_LIST, 1, I32_MAX, AT(chunk), NULL,
      "tokens of a step; of a list such as 5,1,17 in turn (default: -b)"},
     {CLI_BENCH, 'p', "n-prompt", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_prompt), "512",
@@ -113,6 +118,7 @@ const cli_option cli_options[] = {
      "the same seed gives the same text; -1: draw one and print it"},
     {CLI_REPLAY | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0",
      "of whatever is drawn: modelled drives, random policies"},
+    {CLI_SYNTH, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0", "the same seed gives the same file"},
 
     /* What is shown. */
     {CLI_REPLAY, 0, "verify", NULL, NULL, CLI_FLAG, 0, 0, AT(verify), NULL, "repeat the recorded run and compare every decision"},
@@ -122,10 +128,10 @@ const cli_option cli_options[] = {
      NULL, "print one JSON object instead of text"},
     {CLI_BENCH, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL, "print a JSON list, as -o json"},
     {ENGINE, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
-    {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
+    {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
      "no progress, no sizes, no table"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0, AT(verbose), NULL,
-     "say more on stderr"},
+    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0,
+     AT(verbose), NULL, "say more on stderr"},
     {CLI_ALL, 'h', "help", NULL, NULL, CLI_FLAG, 0, 0, AT(help), NULL, "print this help"},
 };
 const size_t cli_n_option = sizeof cli_options / sizeof cli_options[0];
