@@ -10,6 +10,8 @@
 #ifndef STK_CPU_DOT_H
 #define STK_CPU_DOT_H
 
+#include <stdbool.h>
+
 #include "cpu/lanes.h"
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)

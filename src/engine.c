@@ -197,3 +197,28 @@ int stk_engine_reset_stats(stk_engine *e) {
     stk_engine_count(e, &e->baseline);
     return STK_OK;
 }
+
+int stk_engine_set_profile(stk_engine *e, int on) {
+    if (!e) return null_fail("stk_engine_set_profile");
+    stk_stages_reset(&e->forward->stages, on != 0);
+    return STK_OK;
+}
+
+int stk_engine_get_profile(const stk_engine *e, stk_profile *profile) {
+    if (!e || !profile) return null_fail("stk_engine_get_profile");
+    if (profile->struct_bytes < sizeof profile->struct_bytes)
+        return stk_fail(STK_EINVAL, "profile of %u bytes", profile->struct_bytes);
+    const stk_stages *s = &e->forward->stages;
+    stk_profile full = {.struct_bytes = STK_MIN(profile->struct_bytes, (uint32_t)sizeof full),
+                        .n_layer = s->n_layer,
+                        .n_step = s->n_step,
+                        .n_token = s->n_token,
+                        .stage_ns = s->ns,
+                        .span = s->spans,
+                        .n_span = s->n_span,
+                        .bytes = s->bytes,
+                        .int8_ops = s->int8_ops,
+                        .float_ops = s->float_ops};
+    memcpy(profile, &full, full.struct_bytes);
+    return STK_OK;
+}

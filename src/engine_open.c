@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cost_file.h"
 #include "engine.h"
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
@@ -41,6 +42,21 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
         return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
     return STK_OK;
+}
+
+/* The table of a cost file, or a plain desktop's. A file of another machine is taken for what it is: the run corrects it. */
+static int open_cost(stk_engine *e) {
+    stk_cost_default(&e->cost);
+    if (!e->o.cost) return STK_OK;
+    stk_cost_file *file = malloc(sizeof *file);
+    if (!file) return stk_fail(STK_ENOMEM, "out of memory");
+    int rc = stk_cost_file_load(e->o.cost, file);
+    if (rc >= 0) stk_cost_file_table(file, e->model, &e->cost);
+    if (rc >= 0 && (strcmp(file->cpu, e->ops->name) != 0 || file->n_threads != stk_pool_n_worker(e->pool)))
+        stk_log(STK_LOG_INFO, "%s was measured with %s kernels and %u threads; this run has %s and %u", e->o.cost, file->cpu,
+                file->n_threads, e->ops->name, stk_pool_n_worker(e->pool));
+    free(file);
+    return rc;
 }
 
 static stk_kv_config kv_config(const stk_engine *e) {
@@ -233,7 +249,6 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     e->model = model;
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
-    stk_cost_default(&e->cost);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
         rc = stk_fail(STK_EINVAL, "no kernels are named '%s'; there are ref, avx2, avxvnni and avx512", e->o.cpu ? e->o.cpu : "");
@@ -245,10 +260,11 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
         goto out;
     }
     STK_TRYGOTO(stk_pool_open(&e->pool, e->o.n_threads), rc, out);
+    STK_TRYGOTO(open_cost(e), rc, out);
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
     describe_memory(e, n_slot);
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = NULL;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);

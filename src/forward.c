@@ -70,6 +70,7 @@ static void place(stk_forward *f, placer *p, uint32_t n_worker) {
     f->split_state = take(p, (uint64_t)f->n_split_task * f->n_span * f->queries * (2 + hp->value_dim) * f4);
     f->all_ids = take(p, hp->n_layer * b * k * sizeof *f->all_ids);
     f->all_weights = take(p, hp->n_layer * b * k * f4);
+    stk_stages_place(&f->stages, hp->n_layer, take(p, stk_stages_bytes(hp->n_layer)));
     stk_worker none;
     f->workers = take(p, n_worker * sizeof *f->workers);
     for (uint32_t i = 0; i < n_worker; i++) take_worker(p, f, f->workers ? &f->workers[i] : &none);
@@ -173,6 +174,18 @@ void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t
     }
 }
 
+void stk_forward_meet(stk_forward *f, uint32_t worker, uint32_t stage) {
+    stk_stages_mark(&f->stages, worker, stage);
+    stk_pool_barrier(f->c.pool, worker);
+    stk_stages_mark(&f->stages, worker, STK_STAGE_BARRIER);
+}
+
+/* Runs a job that is one stage, or ends with it. */
+static void run_stage(stk_forward *f, stk_pool_fn fn, uint32_t stage) {
+    stk_pool_run(f->c.pool, fn, f);
+    stk_stages_mark(&f->stages, 0, stage);
+}
+
 /* ---- The stage ---- */
 
 /* Cuts the step into runs of one sequence, short enough for an attention task. */
@@ -198,11 +211,12 @@ static void embed_job(void *ctx, uint32_t worker) {
 
 static int begin(void *stage, const stk_trace_step *step) {
     stk_forward *f = stage;
+    stk_stages_begin(&f->stages, step->n_tok);
     f->step = step;
     f->n_logit_row = 0;
     for (uint32_t t = 0; t < step->n_tok; t++) f->logit_row[t] = step->logits[t] ? f->n_logit_row++ : UINT32_MAX;
     make_blocks(f);
-    stk_pool_run(f->c.pool, embed_job, f);
+    run_stage(f, embed_job, STK_STAGE_EMBED);
     return STK_OK;
 }
 
@@ -236,6 +250,8 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     f->layer = layer;
     f->n_ahead = f->prefetch ? stk_prefetch_lookahead(f->prefetch, layer, f->step->n_tok) : 0;
     f->poll_rc = STK_OK;
+    stk_stages_layer(&f->stages, layer);
+    if (f->stages.on) stk_forward_count_ahead(f);
     stk_forward_attention(f);
     STK_TRY(f->poll_rc);
     stk_pool_run(f->c.pool, choose_job, f);
@@ -243,6 +259,7 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     event->layer = layer;
     memcpy(f->all_ids + at, f->routing.ids, pairs * sizeof *f->all_ids);
     memcpy(f->all_weights + at, f->routing.weights, pairs * sizeof *f->all_weights);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_ROUTER);
     return 1;
 }
 
@@ -265,13 +282,17 @@ static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
     stk_forward *f = stage;
     if (!f->prefetch) return 0;
     stk_lookahead look = {f->n_ahead, event->n_tok, f->c.model->hp.n_expert, f->ahead_scores};
-    return stk_prefetch_choose(f->prefetch, event, &look, list);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
+    int n = stk_prefetch_choose(f->prefetch, event, &look, list);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_ROUTER);
+    return n;
 }
 
 static int combine(void *stage, uint32_t layer) {
     stk_forward *f = stage;
     (void)layer;
-    stk_pool_run(f->c.pool, combine_job, f);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
+    run_stage(f, combine_job, STK_STAGE_COMBINE);
     return STK_OK;
 }
 
@@ -287,17 +308,21 @@ static void output_job(void *ctx, uint32_t worker) {
         f->c.ops->rmsnorm(x, f->c.dense->output_norm, hp->n_embd, hp->rms_eps, f->norm.f32 + (size_t)row * f->norm.f32_stride);
         stk_forward_quantize(f, &f->norm, row);
     }
-    stk_pool_barrier(f->c.pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_OUTPUT);
     const stk_matrix *m = &f->c.dense->output;
     uint32_t total = (uint32_t)stk_n_stripe(m->n_rows), step = STK_MIN(STK_MAX(total / (n_worker * 8), 1u), 32u);
     for (uint32_t s; (s = stk_pool_next(f->c.pool, 0) * step) < total;)
         stk_forward_product(m, s, STK_MIN(s + step, total), f->n_logit_row, &f->norm, f->logits, hp->n_vocab,
                             &f->workers[worker]);
+    stk_stages_mark(&f->stages, worker, STK_STAGE_OUTPUT);
 }
 
 static int finish(void *stage) {
     stk_forward *f = stage;
+    stk_stages_layer(&f->stages, f->stages.n_layer);
+    if (f->stages.on) stk_forward_count_dense(f);
     if (f->n_logit_row) stk_pool_run(f->c.pool, output_job, f);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
     return STK_OK;
 }
 
@@ -311,17 +336,27 @@ const stk_stage_ops stk_forward_stage = {begin, route, ahead, combine, finish, n
 /* ---- The world ---- */
 
 static int world_read(void *world, uint32_t layer, const stk_decision *d, uint32_t index) {
-    return stk_store_read(((stk_forward *)world)->c.store, layer, d, index);
+    stk_forward *f = world;
+    stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
+    int rc = stk_store_read(f->c.store, layer, d, index);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_IO);
+    return rc;
 }
 static int world_prefetch(void *world, uint32_t layer, const stk_decision *d) {
-    return stk_store_prefetch(((stk_forward *)world)->c.store, layer, d);
+    stk_forward *f = world;
+    stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
+    int rc = stk_store_prefetch(f->c.store, layer, d);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_IO);
+    return rc;
 }
 static int world_want(void *world, const stk_decision *d, uint32_t index) {
     return stk_store_want(((stk_forward *)world)->c.store, d, index);
 }
 static int world_reap(void *world, stk_arrival *out, uint32_t max, bool wait) {
     stk_forward *f = world;
+    stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
     STK_TRY(stk_store_poll(f->c.store, wait));
+    stk_stages_mark(&f->stages, 0, STK_STAGE_IO);
     stk_forward_arrive(f, wait);
     return (int)stk_store_take(f->c.store, out, max);
 }
@@ -331,6 +366,7 @@ static int world_compute(void *world, uint32_t layer, const stk_event *event, co
     f->layer = layer;
     f->tasks = tasks;
     f->n_task = n;
+    stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
     return stk_forward_experts(f);
 }
 static uint32_t world_drain(void *world, const uint32_t **keys) { return stk_store_drain(((stk_forward *)world)->c.store, keys); }

@@ -15,6 +15,7 @@
 #include "kv.h"
 #include "prefetch.h"
 #include "router.h"
+#include "stages.h"
 #include "step.h"
 #include "store.h"
 
@@ -105,7 +106,8 @@ typedef struct stk_forward {
 
     stk_prefetch *prefetch; /* NULL: nothing is read ahead */
     uint64_t arrive_ns;     /* packing */
-    stk_cost *cost;         /* learns what experts take; may be NULL */
+    stk_stages stages;
+    stk_cost *cost; /* learns what experts take; may be NULL */
 } stk_forward;
 
 /* Whether the kernels can compute a model of these sizes (limits in cpu/cpu.h): STK_EUNSUPPORTED names what they cannot. */
@@ -127,6 +129,14 @@ void stk_forward_arrive(stk_forward *f, bool idle); /* forward_experts.c: packs 
  */
 void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x, float *out,
                          uint32_t out_stride, stk_worker *w);
+/* Ends a stage at a barrier of a job. */
+void stk_forward_meet(stk_forward *f, uint32_t worker, uint32_t stage);
+/* While stages are timed, what the step's dense part, the lookahead of one layer, or the batch of experts of one class, goes over
+ * and computes (forward_count.c). */
+void stk_forward_count_dense(stk_forward *f);
+void stk_forward_count_ahead(stk_forward *f);
+void stk_forward_count_experts(stk_forward *f, const stk_class *cls);
+
 /* Quantizes row i of rows, if anything wants that. */
 void stk_forward_quantize(const stk_forward *f, stk_rows *rows, uint32_t i);
 

@@ -221,30 +221,30 @@ static void look_ahead(const job *j, uint32_t worker, uint32_t n_worker) {
 static void run(void *ctx, uint32_t worker) {
     const job *j = ctx;
     stk_forward *f = j->f;
-    stk_pool *pool = f->c.pool;
-    uint32_t n_worker = stk_pool_n_worker(pool);
+    uint32_t n_worker = stk_pool_n_worker(f->c.pool);
 
     norm_rows(f, j->w->attn_norm, worker, n_worker);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_NORM);
     products(f, (const stk_matrix *[]){&j->w->q, &j->w->k, &j->w->v}, (float *[]){f->q, f->k, f->v}, 3, &f->norm, worker,
              COUNT_QKV);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_QKV);
     rotate_and_store(j, worker, n_worker);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_ROPE);
     attend(j, worker);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_ATTEND);
     if (j->split) {
         merge_splits(j, worker, n_worker);
-        stk_pool_barrier(pool, worker);
+        stk_forward_meet(f, worker, STK_STAGE_ATTEND);
     }
     for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) stk_forward_quantize(f, &f->attn, t);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_ATTN_OUT);
     products(f, (const stk_matrix *[]){&j->w->o}, (float *[]){f->proj}, 1, &f->attn, worker, COUNT_OUTPUT);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_ATTN_OUT);
     add_projection(j, worker, n_worker);
-    stk_pool_barrier(pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_NORM);
     products(f, (const stk_matrix *[]){&j->w->router}, (float *[]){f->scores}, 1, &f->norm, worker, COUNT_ROUTER);
     look_ahead(j, worker, n_worker);
+    stk_stages_mark(&f->stages, worker, STK_STAGE_ROUTER);
 }
 
 void stk_forward_attention(stk_forward *f) {
@@ -256,4 +256,5 @@ void stk_forward_attention(stk_forward *f) {
     }
     job j = {f, &f->c.dense->layers[f->layer], single && longest > 1 && tasks <= f->n_split_task};
     stk_pool_run(f->c.pool, run, &j);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
 }

@@ -104,12 +104,13 @@ static void run(void *ctx, uint32_t worker) {
         if (t->phases & STK_PHASE_UP) gate_up(j, t->decision, u % up_units * STK_EXPERT_ROWS, w);
         poll(j, worker);
     }
-    stk_pool_barrier(f->c.pool, worker);
+    stk_forward_meet(f, worker, STK_STAGE_GATE_UP);
     for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_DOWN)) < f->n_task * down_units;) {
         const stk_task *t = &f->tasks[u / down_units];
         if (t->phases & STK_PHASE_DOWN) down(j, t->decision, u % down_units * DOWN_STRIPES, w);
         poll(j, worker);
     }
+    stk_stages_mark(&f->stages, worker, STK_STAGE_DOWN);
 }
 
 /* Tells the cost table what the batch took, in experts; half an expert counts by its bytes. */
@@ -131,6 +132,8 @@ int stk_forward_experts(stk_forward *f) {
     f->poll_rc = STK_OK;
     uint64_t start = stk_now_ns();
     stk_pool_run(f->c.pool, run, &j);
+    stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
+    if (f->stages.on) stk_forward_count_experts(f, j.class);
     if (f->cost) learn(f, &j, stk_now_ns() - start);
     return f->poll_rc;
 }
@@ -149,5 +152,6 @@ void stk_forward_arrive(stk_forward *f, bool idle) {
     stk_pool_run(f->c.pool, arrive, f);
     uint64_t bytes = stk_store_settle(f->c.store), ns = stk_now_ns() - start;
     f->arrive_ns += ns;
+    stk_stages_mark(&f->stages, 0, STK_STAGE_PACK);
     if (f->cost && bytes) stk_cost_learn_arrive(f->cost, bytes, (double)ns);
 }

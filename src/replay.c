@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "budget.h"
+#include "cost_file.h"
 #include "decide.h"
 #include "virtual.h"
 
@@ -56,13 +57,50 @@ static int find_cost(const char *path, stk_cost *cost, bool *found) {
     return rc < 0 ? rc : STK_OK;
 }
 
-static int open_cost(replay *r, const char *path) {
+static int take_trace_cost(replay *r, const char *path) {
     bool found = false;
+    if (!r->o.io) return stk_fail(STK_EINVAL, "times by the trace %s want a drive: emu:BANDWIDTH,LATENCY", r->o.cost);
     if (r->o.cost || strcmp(stk_source_get_info(r->source)->format, "stoker") == 0)
         STK_TRY(find_cost(r->o.cost ? r->o.cost : path, &r->virtual.cost, &found));
     if (!found && r->o.cost) return stk_fail(STK_EINVAL, "%s has no measured costs", r->o.cost);
     if (!found) stk_log(STK_LOG_WARN, "%s: no measured costs: times are those of a plain desktop", path);
     return STK_OK;
+}
+
+/* Times by a cost file: its table, and without a modelled drive its drive. */
+static int take_cost_file(replay *r) {
+    stk_cost_file *file = malloc(sizeof *file);
+    if (!file) return stk_fail(STK_ENOMEM, "out of memory for the replay");
+    int rc = stk_cost_file_load(r->o.cost, file);
+    if (rc >= 0) {
+        stk_cost_file_table(file, NULL, &r->virtual.cost);
+        if (!r->o.io)
+            r->virtual.drive = (stk_drive){.bytes_per_ns = r->virtual.cost.nvme_bytes_per_ns,
+                                           .latency_ns = (uint64_t)r->virtual.cost.nvme_latency_ns,
+                                           .seed = r->o.seed};
+        if (!file->has_model)
+            stk_log(STK_LOG_WARN,
+                    "%s: measured without a model: experts are taken for Q4_K, the dense part for that of a plain desktop",
+                    r->o.cost);
+    }
+    free(file);
+    return rc;
+}
+
+static bool asks_times(const replay *r) { return r->o.io || r->o.cost; }
+
+/* The clock that times are predicted with, if any are asked for. */
+static int open_times(replay *r, const char *path) {
+    bool file = false;
+    r->virtual.timed = asks_times(r);
+    if (!r->virtual.timed) return STK_OK;
+    if (r->o.io) {
+        if (strncmp(r->o.io, "emu:", 4) != 0)
+            return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
+        STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
+    }
+    if (r->o.cost) STK_TRY(stk_cost_file_probe(r->o.cost, &file));
+    return file ? take_cost_file(r) : take_trace_cost(r, path);
 }
 
 static int check_options(const stk_replay_options *o, uint32_t n_trace) {
@@ -146,13 +184,7 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
 static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
-    if (r->o.io) {
-        if (strncmp(r->o.io, "emu:", 4) != 0)
-            return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
-        r->virtual.timed = true;
-        STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
-        STK_TRY(open_cost(r, path));
-    }
+    STK_TRY(open_times(r, path));
     uint32_t most = 1;
     for (uint32_t c = 0; c < r->budget.n_class; c++)
         most = STK_MAX(most, r->budget.classes[c].n_slot + r->budget.classes[c].n_transit);
@@ -175,13 +207,13 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     const stk_source_info *info = stk_source_get_info(r->source);
     if (r->o.verify && !(info->recorded && r->header->policy[0]))
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
-    if (!info->sized && (r->o.ram_bytes || r->o.io))
+    if (!info->sized && (r->o.ram_bytes || asks_times(r)))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
     uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
     STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_layer, r->header->n_expert, most_ahead));
-    return r->o.io || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
+    return asks_times(r) || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 
 static void close_replay(replay *r) {

@@ -189,6 +189,7 @@ typedef struct stk_engine_options {
     const char *predictor;  /* what is read ahead of its use; NULL: "gate"; "none": nothing */
     uint32_t predict_depth; /* layers ahead; 0: 1 */
     uint32_t reserved2;
+    const char *cost; /* NULL, or the file of stk_calibrate to start the cost table from */
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
@@ -291,6 +292,119 @@ typedef struct stk_stats {
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);
+
+/* ---- Where the time goes ------------------------------------------------------------------------------------------------ */
+
+/* Stages of a step, as worker 0 goes through them. */
+enum {
+    STK_STAGE_EMBED,    /* rows of the embedding */
+    STK_STAGE_NORM,     /* norms, residuals, quantizing what products read */
+    STK_STAGE_QKV,      /* products for queries, keys and values */
+    STK_STAGE_ROPE,     /* norms of heads, rotation, writing to the KV cache */
+    STK_STAGE_ATTEND,   /* attention */
+    STK_STAGE_ATTN_OUT, /* the product after it */
+    STK_STAGE_ROUTER,   /* the router's product, softmax, choice, grouping by expert */
+    STK_STAGE_CACHE,    /* the cache's decisions, the plan, the trace */
+    STK_STAGE_IO,       /* asking for reads, and waiting for them with nothing to compute */
+    STK_STAGE_PACK,     /* bringing what was read into its layout */
+    STK_STAGE_GATE_UP,  /* experts: gate, up, their product */
+    STK_STAGE_DOWN,     /* experts: down */
+    STK_STAGE_COMBINE,  /* weighted sum of the experts' outputs */
+    STK_STAGE_OUTPUT,   /* final norm and logits */
+    STK_STAGE_BARRIER,  /* waiting for the other threads */
+    STK_N_STAGE
+};
+/* A short name, such as "gate_up"; NULL beyond the last. */
+STK_API const char *stk_stage_name(uint32_t stage);
+
+/* One stretch of a step. */
+typedef struct stk_span {
+    uint64_t begin_ns; /* from the step's begin */
+    uint32_t ns;
+    uint16_t layer; /* n_layer: outside of layers */
+    uint16_t stage;
+} stk_span;
+
+typedef struct stk_profile {
+    uint32_t struct_bytes;
+    uint32_t n_layer;
+    uint64_t n_step; /* since it was turned on; so are all sums */
+    uint64_t n_token;
+    const uint64_t *stage_ns; /* [n_layer + 1, STK_N_STAGE]; row n_layer: outside of layers */
+    const stk_span *span;     /* [n_span] the last step, in order of time; its end is cut off where it has very many */
+    uint32_t n_span;
+    uint32_t reserved;
+    uint64_t bytes;     /* weights and KV that products and attention went over, each once a step */
+    uint64_t int8_ops;  /* multiplications and additions of products with quantized weights */
+    uint64_t float_ops; /* of products with float weights, and of attention */
+} stk_profile;
+/* Turns the clock of stages on (from zero) or off (the initial state). It costs well under a thousandth of a step. */
+STK_API int stk_engine_set_profile(stk_engine *engine, int on);
+/* Arrays belong to the engine and change with its next step. */
+STK_API int stk_engine_get_profile(const stk_engine *engine, stk_profile *profile);
+
+/* ---- What the machine can do -------------------------------------------------------------------------------------------- */
+
+/* With all threads, measured in about two seconds: the best of several passes, and medians for the waits. */
+typedef struct stk_limits {
+    uint32_t struct_bytes;
+    uint32_t n_threads;
+    double read_bytes_per_s; /* memory, over a buffer much larger than the caches, in huge pages */
+    double int8_ops_per_s;   /* multiplications and additions of 8-bit codes, with the instructions of the kernels `cpu` */
+    double float_ops_per_s;  /* of float32 */
+    double run_ns;           /* a job that does nothing */
+    double barrier_ns;       /* one meeting of all threads inside a job */
+    uint64_t buffer_bytes;   /* that were read */
+    uint64_t huge_bytes;     /* of these asked for as huge pages */
+    const char *cpu;
+} stk_limits;
+/* n_threads and cpu as in stk_engine_options. Takes up to half of the free memory while it runs. Blocks. Errors: STK_EINVAL,
+ * STK_ENOMEM. */
+STK_API int stk_measure_limits(stk_limits *limits, uint32_t n_threads, const char *cpu);
+/* What is left of a layer when its jobs have nothing to do: waking, meeting, counting; the median. Blocks for milliseconds. */
+STK_API int stk_engine_measure_layer(stk_engine *engine, double *layer_ns);
+/* How fast experts are read when nothing is computed: k of one layer after another, in flight together, as an event of one token
+ * that misses all. Drops every expert from the cache. Blocks for a second and a half. Errors: STK_EIO, STK_ECANCELED. */
+STK_API int stk_engine_measure_drive(stk_engine *engine, double *bytes_per_s);
+
+/* The CPU and what of it this process may use. */
+typedef struct stk_machine_info {
+    uint32_t struct_bytes;
+    uint32_t n_cpu;           /* allowed by the affinity mask */
+    uint32_t n_core;          /* physical cores among them */
+    uint32_t n_threads;       /* that an engine takes by default: n_core, or less where a control group's quota is less */
+    uint64_t available_bytes; /* of memory that it may still take */
+    const char *cpu;          /* the best kernels */
+    char name[64];
+} stk_machine_info;
+STK_API int stk_get_machine(stk_machine_info *info);
+
+/* One thing that was looked at: its name, what was found, and what to do about it ("" where nothing is to be done). */
+enum { STK_FINDING_OK, STK_FINDING_NOTE, STK_FINDING_PROBLEM };
+typedef void (*stk_finding_fn)(void *user, int level, const char *topic, const char *found, const char *advice);
+/* Looks at what speed depends on: kernels, cores, memory, huge pages, locking, io_uring; and with `path`, a model or any file on
+ * its drive, at direct reads and read-ahead there. Errors: STK_EIO (the file). */
+STK_API int stk_doctor(const char *path, stk_finding_fn fn, void *user);
+
+typedef struct stk_calibrate_options {
+    uint32_t struct_bytes;
+    uint32_t n_threads; /* as in stk_engine_options; so are the others */
+    uint64_t ram_bytes;
+    const char *cpu;
+    const char *io;
+    stk_progress_fn progress; /* in parts of the work */
+    void *progress_user;
+} stk_calibrate_options;
+STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
+/*
+ * Measures what things take on this machine and writes it to `path` (the form is in src/cost_file.h), whole or not at all:
+ * experts of every format by token count, packing, the drive alone and while the CPU computes; with a model its own experts and
+ * dense part, and the drive that it lies on. Without one the drive is that of `path`, through a file of 250 MB that is gone
+ * afterwards. Takes half a minute to minutes. Errors: those of opening an engine, STK_EIO, STK_ENOSPC, STK_ECANCELED.
+ */
+STK_API int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, const char *path);
+/* Whether a file is one that stk_calibrate has written: 0, STK_EIO or STK_EFORMAT. */
+STK_API int stk_cost_check(const char *path);
 
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 
@@ -440,7 +554,8 @@ typedef struct stk_replay_options {
     uint32_t scope;            /* STK_SCOPE_... */
     uint32_t reset;            /* STK_RESET_... */
     const char *params;        /* of policy, "name=value,...", or NULL */
-    const char *cost;          /* NULL: the trace's own; a trace whose run measured the times that io predicts with */
+    const char *cost;          /* where times come from. NULL: the trace's own; a trace, whose run measured them, for the drive of
+                                  io; or a file of stk_calibrate, whose drive it is without io */
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
     stk_replay_detail *detail; /* NULL, or where further figures go */
 } stk_replay_options;
@@ -463,6 +578,36 @@ STK_API void stk_replay_options_default(stk_replay_options *options);
 STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
 /* The same for several traces of one model, one after another as one run. */
 STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
+
+/* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_synth_options {
+    uint32_t struct_bytes;
+    uint32_t n_layer;       /* 0: the shape's, or the trace's */
+    uint32_t n_vocab;       /* 0: the shape's; at least 257 */
+    uint32_t reserved;      /* 0 */
+    uint64_t seed;          /* the same seed and options give the same bytes */
+    const char *shape;      /* "qwen3-30b-a3b" or another one below */
+    const char *type;       /* "Q4_K_M", "Q5_K_M", "Q8_0", "Q4_0", "BF16", "F16", "F32" */
+    const char *route_from; /* NULL, or a trace whose routing the model follows */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_synth_options;
+STK_API void stk_synth_options_default(stk_synth_options *options);
+/*
+ * Writes a GGUF model of random weights in the sizes and formats of a real one, for measuring speed here and in other programs.
+ * Shapes: qwen3-30b-a3b, mixtral-8x7b, tiny, and for other programs alone deepseek-v2-lite and qwen2-57b-a14b; each also with
+ * "-quarter" at the end, a quarter of the layers. The vocabulary tokenizes any text. The file appears at `path` whole or not at
+ * all; a file of that name is replaced.
+ *
+ * With route_from, the first tokens of the trace, at most n_embd, become vocabulary entries 0, 1, 2, ...; entry t is routed as
+ * the trace routed it and is followed by t + 1, the last by 0. Layers, experts and experts used are the trace's. Hidden states
+ * are the same in every layer there, so that looking ahead through them is right every time.
+ *
+ * Errors: STK_EINVAL (no such shape or type; the detail lists them), STK_ENOSPC (names what is needed and what is free), STK_EIO,
+ * STK_ENOMEM, STK_EFORMAT (the trace), STK_ECANCELED (by the progress callback). Blocks.
+ */
+STK_API int stk_synth(const char *path, const stk_synth_options *options);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -206,6 +207,38 @@ int cli_read_file(cli_buffer *buffer, const char *path) {
     }
     if (path) close(fd);
     return rc;
+}
+
+static bool write_all(int fd, const char *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = write(fd, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        data += n;
+        bytes -= (size_t)n;
+    }
+    return true;
+}
+
+int cli_write_file(const char *path, const char *what, const void *data, size_t bytes) {
+    struct stat st;
+    char *real = realpath(path, NULL), *name = NULL; /* of a link, what it names is replaced */
+    const char *at = real ? real : path;
+    bool direct = stat(at, &st) == 0 && !S_ISREG(st.st_mode), ok = false;
+    mode_t mask = umask(0);
+    umask(mask);
+    if (!direct && asprintf(&name, "%s.XXXXXX", at) < 0) name = NULL;
+    int fd = direct ? open(at, O_WRONLY | O_CLOEXEC) : name ? mkstemp(name) : -1;
+    if (fd >= 0) {
+        ok = write_all(fd, data, bytes) && (direct || fchmod(fd, 0666 & ~mask) == 0);
+        ok = close(fd) == 0 && ok;
+        if (ok && !direct) ok = rename(name, at) == 0;
+    }
+    int error = errno;
+    if (fd >= 0 && !direct && !ok) unlink(name);
+    free(name);
+    free(real);
+    return ok ? CLI_OK : cli_fail(CLI_FAILED, what, "%s: %s", path, strerror(error));
 }
 
 char *cli_bytes_text(uint64_t bytes, char *out) {

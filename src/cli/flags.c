@@ -4,12 +4,13 @@
 #include <stdint.h>
 
 #define AT(field) offsetof(cli_settings, field)
-enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS };
+enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 #define I32_MAX  ((double)INT32_MAX)
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: what every JSON reader keeps */
 
 const cli_option cli_options[] = {
-    {ENGINE, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL, "the model, a GGUF file; of a split model any part"},
+    {ENGINE | CLI_DOCTOR, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+     "the model, a GGUF file; of a split model any part"},
 
     /* What goes in and what comes out. */
     {CLI_RUN, 'p', "prompt", NULL, "TEXT", CLI_TEXT, 0, 0, AT(prompt), NULL,
@@ -28,8 +29,28 @@ const cli_option cli_options[] = {
      "go on after them with the N likeliest tokens, one by one"},
     {CLI_LOGITS, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,
      "where the logits go: little-endian float32 [n_tokens, n_vocab]; - for stdout"},
+    {CLI_SYNTH, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL, "where the model goes"},
+    {CLI_SYNTH, 0, "layers", NULL, "N", CLI_INT, 0, 1024, AT(n_layer), "0", "layers; 0: the shape's"},
+    {CLI_SYNTH, 0, "vocab", NULL, "N", CLI_INT, 0, 16777216, AT(n_vocab), "0", "tokens of the vocabulary; 0: the shape's"},
+    {CLI_SYNTH, 0, "route-from", NULL, "TRACE", CLI_TEXT, 0, 0, AT(route_from), NULL,
+     "follow the routing of a trace, whose layers, experts and top-k the model takes"},
     {CLI_LOGITS, 0, "chunk", NULL, "LIST", CLI_LIST, 1, I32_MAX, AT(chunk), NULL,
      "tokens of a step; of a list such as 5,1,17 in turn (default: -b)"},
+    {CLI_BENCH, 'p', "n-prompt", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_prompt), "512",
+     "tokens of the prompts, as 128,512; 0: no such test"},
+    {CLI_BENCH, 'n', "n-gen", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_gen), "128",
+     "tokens to generate, as 32,128; 0: no such test"},
+    {CLI_BENCH, 'd', "n-depth", NULL, "LIST", CLI_LIST, 0, I32_MAX, AT(n_depth), "0",
+     "tokens of context in front of each test, as 0,4096"},
+    {CLI_BENCH, 'r', "repetitions", NULL, "N", CLI_INT, 1, 10000, AT(n_rep), "5", "how often each test runs"},
+    {CLI_BENCH, 'o', "output", NULL, "md|csv|json", CLI_TEXT, 0, 0, AT(output), "md", "how the results are printed"},
+    {CLI_DOCTOR, 0, "calibrate", NULL, NULL, CLI_FLAG, 0, 0, AT(calibrate), NULL,
+     "measure what computing and reading take, with -m for that model"},
+    {CLI_DOCTOR, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,
+     "where the measurements go (default: a file of this machine in the cache directory)"},
+    {CLI_BENCH, 0, "limits", NULL, NULL, CLI_FLAG, 0, 0, AT(limits), NULL,
+     "measure first what the machine can do, and show shares of it"},
+    {CLI_BENCH, 0, "svg", NULL, "FILE", CLI_TEXT, 0, 0, AT(svg), NULL, "draw where one token's time goes"},
 
     /* Context and machine. */
     {CLI_RUN, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
@@ -38,10 +59,10 @@ const cli_option cli_options[] = {
      "positions of the context; 0: as many as tokens"},
     {CLI_PERPLEXITY, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
      "tokens of a chunk; 0: the lesser of the model's context and 512"},
-    {ENGINE, 't', "threads", NULL, "N", CLI_INT, 0, 1024, AT(n_threads), "0",
+    {ENGINE | CLI_DOCTOR, 't', "threads", NULL, "N", CLI_INT, 0, 1024, AT(n_threads), "0",
      "threads; 0: the physical cores this process may use"},
     {ENGINE, 'b', "batch-size", NULL, "N", CLI_INT, 1, 65536, AT(n_batch), "512", "most tokens of one step"},
-    {ENGINE, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
+    {ENGINE | CLI_DOCTOR, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
      "memory for experts, as 512M or 8G (default: what is free, less a margin)"},
     {CLI_REPLAY, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL, "memory for experts (default: as recorded)"},
     {CLI_REPLAY, 0, "slots", NULL, "N", CLI_INT, 1, I32_MAX, AT(n_slot), NULL, "experts that fit, instead of --ram"},
@@ -54,11 +75,11 @@ const cli_option cli_options[] = {
     {CLI_REPLAY | CLI_TRACE, 0, "expert-bytes", NULL, "SIZE", CLI_SIZE, 1, 0, AT(expert_bytes), NULL,
      "size of an expert, for traces of other tools that do not say or say otherwise"},
     {ENGINE, 0, "mlock", NULL, NULL, CLI_FLAG, 0, 0, AT(mlock), NULL, "lock weights and experts in memory"},
-    {CLI_RUN, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
-    {CLI_RUN, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
+    {CLI_RUN | CLI_BENCH, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
+    {CLI_RUN | CLI_BENCH, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f32", "type of the K cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f32", "type of the V cache"},
-    {ENGINE, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
+    {ENGINE | CLI_DOCTOR, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
      "how experts are read: auto, uring, pread, or a modelled drive emu:BANDWIDTH,LATENCY[,reorder][,eio=N][,short=N]"},
     {CLI_REPLAY, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
@@ -67,8 +88,6 @@ const cli_option cli_options[] = {
     {CLI_REPLAY, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), NULL,
      "which expert leaves the cache: as for run, NAME or NAME:PARAMETER=VALUE,..., or belady or belady-bypass,"
      " which know what comes (default: as recorded, else lru)"},
-    {CLI_REPLAY, 0, "cost", NULL, "TRACE", CLI_TEXT, 0, 0, AT(cost), NULL,
-     "a trace whose run measured the times that --io predicts with (default: the trace itself)"},
     {CLI_TRACE, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,
      "what to write; a name that ends in .csv gives CSV, else Stoker's own format"},
     {CLI_TRACE, 0, "from", NULL, "N", CLI_INT, 0, I32_MAX, AT(first_step), "0", "cut: the first step to keep"},
@@ -77,9 +96,15 @@ const cli_option cli_options[] = {
      "what is read ahead of its use: gate (what the next layers' routers say), popularity, previous, history, transition,"
      " crosslayer, tokenid, matrices, path, mix (all of these) or none"},
     {ENGINE, 0, "lookahead", NULL, "N", CLI_INT, 1, 3, AT(n_ahead), "1", "layers that the predictor looks ahead"},
-    {ENGINE, 0, "cpu", NULL, "ref|avx2|avxvnni|avx512", CLI_TEXT, 0, 0, AT(cpu), NULL,
+    {ENGINE | CLI_DOCTOR, 0, "cpu", NULL, "ref|avx2|avxvnni|avx512", CLI_TEXT, 0, 0, AT(cpu), NULL,
      "kernels at most (default: the best of this CPU)"},
     {ENGINE, 0, "trace", NULL, "FILE", CLI_TEXT, 0, 0, AT(trace), NULL, "record every routing event, for `stoker replay`"},
+    {ENGINE, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
+     "what things take here, measured by `stoker doctor --calibrate` (default: its own file, if there is one)"},
+    {CLI_REPLAY, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
+     "where times come from: a trace whose run measured them, or a file of `stoker doctor --calibrate`, without --io with its "
+     "drive"
+     " (default: the trace itself)"},
 
     /* Sampling. */
     {CLI_RUN, 0, "temp", "temperature", "T", CLI_REAL, 0, 1000, AT(temp), "0.8", "temperature; 0: always the likeliest token"},
@@ -92,20 +117,22 @@ const cli_option cli_options[] = {
     {CLI_RUN, 0, "repeat-last-n", NULL, "N", CLI_INT, 0, 1048576, AT(repeat_last_n), "64", "how far back the penalty looks"},
     {CLI_RUN, 's', "seed", NULL, "N", CLI_INT, -1, SEED_MAX, AT(seed), "-1",
      "the same seed gives the same text; -1: draw one and print it"},
-    {CLI_REPLAY | CLI_LOGITS | CLI_PERPLEXITY, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0",
+    {CLI_REPLAY | CLI_LOGITS | CLI_PERPLEXITY | CLI_BENCH, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0",
      "of whatever is drawn: modelled drives, random policies"},
+    {CLI_SYNTH, 's', "seed", NULL, "N", CLI_INT, 0, SEED_MAX, AT(seed), "0", "the same seed gives the same file"},
 
     /* What is shown. */
     {CLI_REPLAY, 0, "verify", NULL, NULL, CLI_FLAG, 0, 0, AT(verify), NULL, "repeat the recorded run and compare every decision"},
     {CLI_INSPECT, 0, "tensors", NULL, NULL, CLI_FLAG, 0, 0, AT(list_tensors), NULL, "list every tensor"},
     {CLI_REPLAY, 0, "csv", NULL, "FILE", CLI_TEXT, 0, 0, AT(csv), NULL, "write the figures of each layer"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL,
-     "print one JSON object instead of text"},
+    {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json),
+     NULL, "print one JSON object instead of text"},
+    {CLI_BENCH, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL, "print a JSON list, as -o json"},
     {ENGINE, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
-    {ENGINE | CLI_REPLAY | CLI_TRACE, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
+    {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
      "no progress, no sizes, no table"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0, AT(verbose), NULL,
-     "say more on stderr"},
+    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0,
+     AT(verbose), NULL, "say more on stderr"},
     {CLI_ALL, 'h', "help", NULL, NULL, CLI_FLAG, 0, 0, AT(help), NULL, "print this help"},
 };
 const size_t cli_n_option = sizeof cli_options / sizeof cli_options[0];

@@ -27,6 +27,21 @@ const cli_verb cli_verbs[] = {
      "info says what is in each trace; cut keeps --steps from --from on; merge puts traces of one model one after another;\n"
      "convert writes a trace of another tool in Stoker's own format, or any as CSV.",
      cli_trace},
+    {CLI_BENCH, "bench", NULL, "measure the speed of prefill and decode, and where the time goes",
+     "Each test runs on random tokens, -r times, after a warm-up: ppN, a prompt of N tokens; tgN, N tokens one by one; @ dN, "
+     "behind\n"
+     "N tokens of context. tok/s is the median. With --limits alone no model is needed.",
+     cli_bench},
+    {CLI_DOCTOR, "doctor", NULL, "look at the machine, and measure what things take on it",
+     "Says what this machine has and what to do about what it lacks; with -m also where the model lies. With --calibrate it "
+     "measures\n"
+     "what computing and reading take; the engine starts from that, and `stoker replay --cost` predicts times by it.",
+     cli_doctor},
+    {CLI_SYNTH, "synth", "SHAPE TYPE", "write a model of random weights, for measuring speed",
+     "SHAPE is qwen3-30b-a3b, mixtral-8x7b, tiny, or, for other programs that read GGUF, deepseek-v2-lite or qwen2-57b-a14b;\n"
+     "each also with -quarter behind it: a quarter of the layers. TYPE is Q4_K_M, Q5_K_M, Q8_0, Q4_0, BF16, F16 or F32. The\n"
+     "file appears whole or not at all.",
+     cli_synth},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[VERB]", "print this help, or that of a verb", NULL, cli_help},
 };

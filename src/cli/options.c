@@ -220,16 +220,25 @@ static int unknown_fail(const cli_verb *verb, const getopt_tables *t, const char
     return cli_fail(CLI_USAGE, verb->name, "unknown option '%s' (stoker %s --help)", arg, verb->name);
 }
 
+static int n_words(const char *text) {
+    int n = 1;
+    for (; *text; text++) n += *text == ' ';
+    return n;
+}
+
 static int operand_set(cli_settings *settings, const cli_verb *verb, int n, char **rest) {
-    bool many = verb->operand && strstr(verb->operand, "...");
-    int most = many ? n : verb->operand ? 1 : 0;
+    const char *words = verb->operand;
+    int named = words ? n_words(words) : 0;
+    int least = words && words[0] == '[' ? 0 : named;
+    int most = words && strstr(words, "...") ? n : named;
     if (n > most) return cli_fail(CLI_USAGE, verb->name, "unexpected argument '%s' (stoker %s --help)", rest[most], verb->name);
     if (n) settings->operand = rest[0];
     settings->operands = rest;
     settings->n_operand = n;
-    if (!n && verb->operand && verb->operand[0] != '[' && !settings->help)
-        return cli_fail(CLI_USAGE, verb->name, "which %s? (stoker %s %s)", verb->operand, verb->name, verb->operand);
-    return CLI_OK;
+    if (n >= least || settings->help) return CLI_OK;
+    const char *missing = words;
+    for (int i = 0; i < n; i++) missing = strchr(missing, ' ') + 1;
+    return cli_fail(CLI_USAGE, verb->name, "which %s? (stoker %s %s)", missing, verb->name, words);
 }
 
 /* getopt also takes the beginning of a name, down to "-p" for --policy; what a later version may read differently is refused. */
@@ -271,5 +280,8 @@ int cli_settings_parse(cli_settings *settings, const cli_verb *verb, int argc, c
 void cli_settings_fini(cli_settings *settings) {
     free(settings->tokens.v);
     free(settings->chunk.v);
+    free(settings->n_prompt.v);
+    free(settings->n_gen.v);
+    free(settings->n_depth.v);
     memset(settings, 0, sizeof *settings);
 }

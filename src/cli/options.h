@@ -30,12 +30,13 @@ typedef struct cli_settings {
     const char *io, *policy, *predictor, *cpu, *trace;
     const char *scope, *reset, *csv, *cost;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
-    cli_list tokens, chunk;
-    int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch;
-    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step;
+    const char *svg, *route_from;
+    cli_list tokens, chunk, n_prompt, n_gen, n_depth;
+    int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
+    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab;
     double temp, top_p, min_p, repeat_penalty, fraction;
     uint64_t ram_bytes, expert_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, verbose, quiet, help;
+    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
 
 enum cli_kind {
@@ -69,13 +70,17 @@ enum cli_verb_bit {
     CLI_VERSION = 32,
     CLI_HELP = 64,
     CLI_TRACE = 128,
-    CLI_ALL = 255,
+    CLI_BENCH = 256,
+    CLI_DOCTOR = 512,
+    CLI_SYNTH = 1024,
+    CLI_ALL = 2047,
 };
 
 typedef struct cli_verb {
     enum cli_verb_bit bit;
     const char *name;
-    const char *operand; /* what it is called in the help; "[X]" when it may be absent, "X..." for several; NULL: takes none */
+    const char *operand; /* what it is called in the help; "[X]" when it may be absent, "X Y" for two, "X..." for several of the
+                            last; NULL: takes none */
     const char *summary;
     const char *text; /* further lines of its help */
     int (*run)(const cli_settings *settings);
@@ -112,6 +117,9 @@ int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
 int cli_trace(const cli_settings *settings);
+int cli_bench(const cli_settings *settings);
+int cli_doctor(const cli_settings *settings);
+int cli_synth(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 

@@ -64,7 +64,7 @@ static int report_json(const cli_settings *s, const figures *f) {
     cJSON_AddNumberToObject(json, "hit_rate", cli_hit_rate(t));
     cJSON_AddNumberToObject(json, "bytes", (double)t->bytes);
     cJSON_AddBoolToObject(json, "bytes_known", d->sized != 0);
-    if (s->io)
+    if (s->io || s->cost)
         cJSON_AddNumberToObject(json, "tok_s", cli_tokens_per_second(t));
     else
         cJSON_AddNullToObject(json, "tok_s");
@@ -109,14 +109,15 @@ static int report(const cli_settings *s, const figures *f) {
         rc = cli_print("%llu lookups, %.2f %% hits, %llu misses, %llu evictions; %s of experts read, %s asked of the drive\n",
                        (unsigned long long)t->n_lookup, 100 * cli_hit_rate(t), (unsigned long long)t->n_miss,
                        (unsigned long long)t->n_evict, cli_bytes_text(t->bytes, b), cli_bytes_text(t->read_bytes, c));
-    if (rc == CLI_OK) rc = print_phase("prefill", &d->prefill, s->io != NULL);
-    if (rc == CLI_OK) rc = print_phase("decode", &d->decode, s->io != NULL);
+    bool timed = s->io || s->cost;
+    if (rc == CLI_OK) rc = print_phase("prefill", &d->prefill, timed);
+    if (rc == CLI_OK) rc = print_phase("decode", &d->decode, timed);
     if (rc == CLI_OK && f->other) {
         stk_replay_count all = sum(f->other);
         rc = cli_print("%llu sequences: %.2f %% hits if each starts cold, %.2f %% as above, carried over\n",
                        (unsigned long long)d->n_sequence, 100 * hit_rate(&all), 100 * cli_hit_rate(t));
     }
-    if (rc == CLI_OK && s->io)
+    if (rc == CLI_OK && timed)
         rc = cli_print("predicted %.3f s, %.2f tok/s: %.1f %% dense, %.1f %% experts, %.1f %% waiting for reads\n",
                        (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t), 100 * (double)t->dense_ns / (double)t->step_ns,
                        100 * (double)t->expert_ns / (double)t->step_ns, 100 * (double)t->wait_ns / (double)t->step_ns);
@@ -212,7 +213,7 @@ static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *col
     int rc = replay(s, &o, &f->result);
     if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;
     stk_replay_result unused = {.struct_bytes = sizeof unused};
-    o.io = NULL;
+    o.io = o.cost = NULL;
     o.reset = STK_RESET_SEQUENCE;
     o.detail = cold;
     cli_log_open(s->verbose, true); /* warnings were given */

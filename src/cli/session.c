@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int cli_session_open_model(cli_session *session, const char *path) {
     memset(session, 0, sizeof *session);
@@ -28,6 +29,36 @@ static void print_budget(const cli_session *session, const cli_settings *setting
              m->cpu, m->io, settings->policy, cli_bytes_text(m->huge_bytes, a));
 }
 
+const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
+    stk_machine_info m = {.struct_bytes = sizeof m};
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && cache[0] != '/') cache = NULL;
+    if ((!cache && (!home || home[0] != '/')) || stk_get_machine(&m) < 0) return NULL;
+    int n = snprintf(out, bytes, "%s%s/stoker/cost-", cache ? cache : home, cache ? "" : "/.cache");
+    if (n < 0 || (size_t)n + sizeof m.name + 64 > bytes) return NULL;
+    char *end = out + n;
+    for (const char *p = m.name; *p; p++) { /* letters and digits, anything else between them as one dash */
+        if ((*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9'))
+            *end++ = *p;
+        else if (end[-1] != '-')
+            *end++ = '-';
+    }
+    if (end[-1] != '-') *end++ = '-';
+    unsigned n_threads = s->n_threads ? (unsigned)s->n_threads : m.n_threads;
+    snprintf(end, bytes - (size_t)(end - out), "%s-%ut.json", s->cpu ? s->cpu : m.cpu, n_threads);
+    return out;
+}
+
+/* The cost file to start from: the user's, else this machine's if it is there and in order. */
+static const char *choose_cost(const cli_settings *s, char *out, size_t bytes) {
+    if (s->cost) return s->cost;
+    const char *path = cli_cost_path(s, out, bytes);
+    if (!path || access(path, F_OK) != 0) return NULL;
+    if (stk_cost_check(path) == 0) return path;
+    cli_say("stoker: warning: %s; it is not used", stk_error_detail());
+    return NULL;
+}
+
 static bool same_file(const char *a, const char *b) {
     struct stat sa, sb;
     if (!a || !b) return false;
@@ -37,6 +68,7 @@ static bool same_file(const char *a, const char *b) {
 
 int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_t n_ctx, uint32_t n_batch, uint32_t n_logits) {
     double start = cli_now();
+    char cost[4096];
     if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
         return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
@@ -57,6 +89,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.predict_depth = (uint32_t)s->n_ahead;
     o.cpu = s->cpu;
     o.trace = s->trace;
+    o.cost = choose_cost(s, cost, sizeof cost);
     o.progress = cli_progress;
     int rc = stk_engine_open(&session->engine, session->model, &o);
     cli_progress_clear();

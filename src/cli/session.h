@@ -28,6 +28,13 @@ int cli_session_open_engine(cli_session *session, const cli_settings *settings, 
  * message. */
 int cli_session_close(cli_session *session, int rc);
 
+/*
+ * The file that `stoker doctor --calibrate` writes by default for this machine, kernels and number of threads:
+ * $XDG_CACHE_HOME/stoker/cost-CPU-KERNELS-THREADSt.json (or below $HOME/.cache). Returns `out`, which has `bytes`; NULL when
+ * there is no such directory.
+ */
+const char *cli_cost_path(const cli_settings *settings, char *out, size_t bytes);
+
 /* Positions for `settings`: -c, or the lesser of the model's context and `most`. */
 uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most);
 

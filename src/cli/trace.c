@@ -137,8 +137,7 @@ int cli_trace(const cli_settings *s) {
          is_merge = strcmp(s->operand, "merge") == 0, is_convert = strcmp(s->operand, "convert") == 0;
     if (!is_info && !is_cut && !is_merge && !is_convert)
         return cli_fail(CLI_USAGE, "trace", "'%s' is not info, cut, merge or convert", s->operand);
-    if (n < 1 || (n > 1 && !is_info && !is_merge))
-        return cli_fail(CLI_USAGE, "trace", "%s takes %s", s->operand, is_info || is_merge ? "traces" : "one trace");
+    if (n > 1 && !is_info && !is_merge) return cli_fail(CLI_USAGE, "trace", "%s takes one trace", s->operand);
     if (is_info && (s->output || s->expert_bytes)) return cli_fail(CLI_USAGE, "trace", "info takes no -o and no --expert-bytes");
     if (!is_cut && (s->first_step || s->n_step)) return cli_fail(CLI_USAGE, "trace", "--from and --steps belong to cut");
     if (!is_info && s->json) return cli_fail(CLI_USAGE, "trace", "--json belongs to info");

@@ -1,30 +1,22 @@
-"""What the comparison scripts share: running bench_model and reading its CSV."""
-import csv
-import io
+"""What the comparison scripts share: running `stoker bench`."""
+import json
 import subprocess
 from pathlib import Path
 from statistics import median
 
 
-def bench_model(build, model, **keys):
-    """Rows of bench_model as dictionaries of numbers (texts where they are none)."""
-    args = [Path(build) / 'tests' / 'bench_model', model, *(f'{k}={v}' for k, v in keys.items() if v is not None)]
-    out = subprocess.run(args, stdout=subprocess.PIPE, check=True, text=True).stdout
-
-    def number(x):
-        try:
-            return float(x)
-        except ValueError:
-            return x
-    return [{k: number(v) for k, v in row.items()} for row in csv.DictReader(io.StringIO(out))]
+def stoker(build, *args):
+    """What `stoker ... --json` prints."""
+    args = [Path(build) / 'stoker', *args, '--json']
+    return json.loads(subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, check=True, text=True).stdout)
 
 
-def column(rows, test, name):
-    return [r[name] for r in rows if r['test'] == test]
-
-
-def middle(rows, test, name):
-    return median(column(rows, test, name))
+def bench(build, model, *flags, **options):
+    """The objects of `stoker bench` by the kind of test, 'pp' or 'tg', or by 'limits'. Options are `ram_percent`, of all experts, and flags such as t=2."""
+    if (percent := options.pop('ram_percent', None)) is not None:
+        options['ram'] = int(stoker(build, 'inspect', model)['expert_bytes'] * percent / 100)
+    values = [x for k, v in options.items() if v is not None for x in (('-' if len(k) == 1 else '--') + k, v)]
+    return {'limits' if o['test'] == 'limits' else o['test'][:2]: o for o in stoker(build, 'bench', '-m', model, '-q', *flags, *values)}
 
 
 def spread(values):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from statistics import median
 
-from bench_lib import bench_model, column, spread
+from bench_lib import bench, spread
 
 GOALS = {'gen': 1.0, 'prompt': 0.8}
 
@@ -24,8 +24,8 @@ def peer(a):
 
 
 def ours(a):
-    rows = bench_model(a.build, a.model, prompt=a.prompt, gen=a.gen, t=a.threads, reps=a.reps)
-    return {t: column(rows, t, 'tok_s') for t in GOALS}
+    tests = bench(a.build, a.model, p=a.prompt, n=a.gen, t=a.threads, r=a.reps)
+    return {'prompt': tests['pp']['samples'], 'gen': tests['tg']['samples']}
 
 
 def main():

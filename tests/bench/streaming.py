@@ -12,25 +12,26 @@ import argparse
 import sys
 from statistics import median
 
-from bench_lib import bench_model, middle
+from bench_lib import bench
 
 
-def part(rows, name):
-    return middle(rows, 'gen', name)
+def drive(test):
+    """What the engine's own reads reached, in the middle of before and after the test."""
+    return (test['limits']['drive_bytes_per_s'] + test['limits']['drive_after_bytes_per_s']) / 2
 
 
 def one_round(a, warm, bandwidth):
     io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
-    rows = bench_model(a.build, a.model, prompt=64, gen=a.gen, reps=3, t=a.threads, ram=f'{a.ram}%', io=io, drive=None if bandwidth else a.drive, predictor=a.predictor)
-    read_s = bandwidth or median(r['tok_s'] for r in rows if r['test'] == 'drive')
-    ahead, used = part(rows, 'prefetches'), part(rows, 'prefetches_used')
-    read_ns = part(rows, 'read_bytes') / read_s * 1e9
-    dense, expert = part(warm, 'dense_ns'), part(warm, 'expert_ns')
+    options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor)
+    test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
+    read_s = bandwidth or drive(test)
+    token, dense, expert = test['token'], warm['token']['dense_ns'], warm['token']['expert_ns']
+    read_ns = token['read_bytes'] / read_s * 1e9
     bound = dense + a.factor * max(read_ns, expert)
-    took = part(rows, 'median_ns')
+    took = test['median_ns']
     print(f'token {took / 1e6:7.2f} ms, bound {bound / 1e6:7.2f} ms = dense {dense / 1e6:.2f} + {a.factor} x max(read {read_ns / 1e6:.2f}, expert {expert / 1e6:.2f}); '
-          f'{part(rows, "misses"):.1f} misses, {ahead:.1f} read ahead ({used:.1f} used), {part(rows, "bytes") / 1e6:.1f} MB a token, drive {read_s / 1e9:.2f} GB/s, waited {part(rows, "wait_ns") / 1e6:.2f} ms, '
-          f'arrivals {part(rows, "arrive_ns") / 1e6:.2f} ms', flush=True)
+          f'{token["n_miss"]:.1f} misses, {token["n_prefetch"]:.1f} read ahead ({token["n_prefetch_used"]:.1f} used), {token["bytes"] / 1e6:.1f} MB a token, '
+          f'drive {read_s / 1e9:.2f} GB/s, waited {token["wait_ns"] / 1e6:.2f} ms, arrivals {token["arrive_ns"] / 1e6:.2f} ms', flush=True)
     return took / bound
 
 
@@ -38,7 +39,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument('build')
     p.add_argument('model')
-    for name, default in (('rounds', 3), ('threads', 2), ('gen', 64), ('ram', 50), ('drive', 4)):
+    for name, default in (('rounds', 3), ('threads', 2), ('gen', 64), ('ram', 50)):
         p.add_argument('--' + name, type=int, default=default)
     p.add_argument('--io')
     p.add_argument('--predictor')
@@ -47,11 +48,11 @@ def main():
     a.factor = 1.2 if a.modelled else 1.25
     ratios = []
     for _ in range(a.rounds):
-        warm = bench_model(a.build, a.model, prompt=512, gen=a.gen, reps=3, t=a.threads, ram='110%')
+        warm = bench(a.build, a.model, p=0, n=a.gen, r=3, t=a.threads, ram_percent=110)['tg']
         bandwidth = None
         if a.modelled:
-            rows = bench_model(a.build, a.model, prompt=64, gen=a.gen, reps=1, t=a.threads, ram=f'{a.ram}%')
-            bandwidth = part(rows, 'read_bytes') / part(warm, 'expert_ns') * 1e9
+            test = bench(a.build, a.model, p=0, n=a.gen, r=1, t=a.threads, ram_percent=a.ram, predictor=a.predictor)['tg']
+            bandwidth = test['token']['read_bytes'] / warm['token']['expert_ns'] * 1e9
         ratios.append(one_round(a, warm, bandwidth))
     print(f'token time / bound: {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rounds)')
     sys.exit(median(ratios) > 1.0)

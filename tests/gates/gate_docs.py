@@ -92,7 +92,7 @@ def main():
     for verb in verbs():
         if verb not in ('version', 'help'):
             check(f'docs: stoker.1 and `stoker {verb} --help`', man_equals_help, verb)
-    for verb in ('run', 'perplexity', 'logits'):
+    for verb in ('run', 'perplexity', 'logits', 'bench', 'doctor'):
         check(f'docs: the defaults of `stoker {verb}` in stoker.1', man_defaults, verb)
     check('docs: the verbs in stoker.1', man_verbs)
     check('docs: the commands in README.md', readme_commands)

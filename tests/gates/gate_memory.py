@@ -8,7 +8,7 @@ pages of hugetlbfs, which it leaves out. GATE_LARGE=1 adds the quarter-depth sha
 import os
 import time
 
-from harness import EMBER, PROBE, SANITIZED, Failed, Skipped, all_ram, check, expect, finish, least_ram, made_model, numbers, probe
+from harness import EMBER, PROBE, SANITIZED, Failed, Skipped, all_ram, check, expect, finish, least_ram, made_model, numbers, probe, synth_model
 
 MARGIN = 64 << 20
 
@@ -80,9 +80,9 @@ def main():
     compare('ember', EMBER)
     compare('r768', made_model('r768', 'r768'))
     compare('r2048', made_model('r2048', 'r2048'))
-    for name, preset in {'quarter-depth 30B-A3B': 'quarter', 'Mixtral': 'mixtral'}.items():
+    for name, args in {'quarter-depth 30B-A3B': ('qwen3-30b-a3b-quarter',), 'Mixtral': ('mixtral-8x7b', '--layers', 4)}.items():
         if os.environ.get('GATE_LARGE'):
-            compare(name, made_model(preset, preset), large=True)
+            compare(name, synth_model(args[0], 'Q4_K_M', *args[1:]), large=True)
         else:
             check(f'memory {name}', lambda: (_ for _ in ()).throw(Skipped('GATE_LARGE is not set')))
     for name, model in {'ember': EMBER, 'r768': made_model('r768', 'r768')}.items():

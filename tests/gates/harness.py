@@ -141,22 +141,33 @@ def all_ram(model):
     return numbers(probe('stats', model, tokens=1, batch=1, ram=1 << 50))['ram_bytes']
 
 
-def made_model(name, preset, *options):
-    """A random model of tests/tools/make_model (the first part of a split one), kept in the build directory. Several gates may ask for it at once."""
-    maker = BUILD / 'tests' / 'make_model'
+def kept(name, path, maker, *args):
+    """A file that `maker` makes from the arguments, kept in the build directory while it is newer than that. Several gates may ask for it at once."""
     WORK.mkdir(exist_ok=True)
-    n_part = next((int(o[6:]) for o in options if o.startswith('parts=')), 1)
-    path = WORK / (f'{name}.gguf' if n_part == 1 else f'{name}-00001-of-{n_part:05}.gguf')
     with open(WORK / f'{name}.lock', 'w') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists() or path.stat().st_mtime < maker.stat().st_mtime:
             path.unlink(missing_ok=True)
             try:
-                Run([maker, preset, WORK / f'{name}.gguf', *options]).expect_success()
+                Run([maker, *args]).expect_success()
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise
     return path
+
+
+def made_model(name, preset, *options):
+    """A small random model of tests/tools/make_model (the first part of a split one)."""
+    n_part = next((int(o[6:]) for o in options if o.startswith('parts=')), 1)
+    path = WORK / (f'{name}.gguf' if n_part == 1 else f'{name}-00001-of-{n_part:05}.gguf')
+    return kept(name, path, BUILD / 'tests' / 'make_model', preset, WORK / f'{name}.gguf', *options)
+
+
+def synth_model(shape, kind, *options):
+    """A random model of a real shape."""
+    name = '-'.join(['synth', shape, kind, *(str(o).lstrip('-') for o in options)])
+    path = WORK / f'{name}.gguf'
+    return kept(name, path, STOKER, 'synth', shape, kind, *options, '-o', path)
 
 
 def sha256(path):

@@ -12,6 +12,7 @@
 const cli_verb cli_verbs[] = {{.bit = CLI_RUN, .name = "run"},
                               {.bit = CLI_LOGITS, .name = "logits"},
                               {.bit = CLI_REPLAY, .name = "replay", .operand = "FILE"},
+                              {.bit = CLI_SYNTH, .name = "synth", .operand = "SHAPE TYPE"},
                               {.bit = CLI_HELP, .name = "help", .operand = "[VERB]"}};
 const size_t cli_n_verb = sizeof cli_verbs / sizeof cli_verbs[0];
 
@@ -90,7 +91,8 @@ Test(options, defaults_are_those_of_the_table) {
 Test(options, every_default_passes_its_own_check) {
     for (size_t i = 0; i < cli_n_verb; i++) {
         cli_settings s;
-        char *words[] = {(char *)cli_verbs[i].name, cli_verbs[i].operand ? "x" : NULL, NULL};
+        const char *operand = cli_verbs[i].operand;
+        char *words[] = {(char *)cli_verbs[i].name, operand ? "x" : NULL, operand && strchr(operand, ' ') ? "y" : NULL, NULL};
         cr_assert_eq(parse(&s, words), CLI_OK, "%s", cli_verbs[i].name);
         cli_settings_fini(&s);
     }
@@ -147,6 +149,10 @@ Test(options, operands) {
     cr_assert_eq(PARSE(&s, "help"), CLI_OK);
     cr_assert_null(s.operand);
     cli_settings_fini(&s);
+    cr_assert_eq(PARSE(&s, "synth", "a", "-o", "x", "b"), CLI_OK);
+    cr_assert_str_eq(s.operand, "a");
+    cr_assert_str_eq(s.operands[1], "b");
+    cli_settings_fini(&s);
 }
 
 /* Each mistake is one line that says what to do. */
@@ -173,6 +179,9 @@ MISTAKE(list_overflow, "stoker: logits: --tokens takes a list of numbers from 0,
 MISTAKE(abbreviated, "stoker: run: unknown option '--toke'; did you mean --tokens?\n", "run", "--toke", "1")
 MISTAKE(abbreviated_to_a_letter, "stoker: replay: no option '-p' here; it belongs to `stoker run`\n", "replay", "-p", "lru", "x")
 MISTAKE(operand_missing, "stoker: replay: which FILE? (stoker replay FILE)\n", "replay")
+MISTAKE(operands_missing, "stoker: synth: which SHAPE TYPE? (stoker synth SHAPE TYPE)\n", "synth")
+MISTAKE(second_operand_missing, "stoker: synth: which TYPE? (stoker synth SHAPE TYPE)\n", "synth", "a")
+MISTAKE(third_operand, "stoker: synth: unexpected argument 'c' (stoker synth --help)\n", "synth", "a", "b", "c")
 MISTAKE(operand_extra, "stoker: run: unexpected argument 'x' (stoker run --help)\n", "run", "x")
 
 Test(options, nearest) {
