@@ -20,6 +20,8 @@ struct class {
     uint32_t next_transit; /* round robin, 0 .. n_transit - 1 */
     uint64_t *free_slots;  /* [n_slot bits] */
     uint32_t *key_in;      /* [n_slot] key, or STK_NO_KEY */
+    void *fresh;           /* [fresh_bytes] the policy's state at open */
+    size_t fresh_bytes;
 };
 
 struct stk_cache {
@@ -30,6 +32,7 @@ struct stk_cache {
     int32_t *slot_of;      /* [n_key] slot in the key's class, or -1 */
     uint64_t *busy;        /* [n_key bits] */
     uint64_t *coming;      /* [n_key bits] prefetched, and not used by an event since */
+    uint32_t n_coming;     /* bits set there */
     uint32_t n_keys;       /* of the latest event: */
     uint32_t *keys;        /* [n_expert] ascending */
     uint32_t *misses;      /* [n_expert] positions in keys, most useful first */
@@ -55,6 +58,22 @@ static void set_bit(uint64_t *bits, uint32_t i) { bits[i / 64] |= (uint64_t)1 <<
 static void clear_bit(uint64_t *bits, uint32_t i) { bits[i / 64] &= ~((uint64_t)1 << (i % 64)); }
 static bool has_bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
 static size_t n_words(uint32_t n_bit) { return ((size_t)n_bit + 63) / 64; }
+
+/* The bits of the event's keys; keys ascend, so that most share a word, which is then written once. */
+static void mark_keys(stk_cache *c, bool busy) {
+    for (uint32_t i = 0; i < c->n_keys;) {
+        uint32_t word = c->keys[i] / 64;
+        uint64_t bits = 0;
+        for (; i < c->n_keys && c->keys[i] / 64 == word; i++) bits |= (uint64_t)1 << (c->keys[i] % 64);
+        c->busy[word] = busy ? c->busy[word] | bits : c->busy[word] & ~bits;
+    }
+}
+
+static void end_coming(stk_cache *c, uint32_t key) {
+    if (!c->n_coming || !has_bit(c->coming, key)) return;
+    clear_bit(c->coming, key);
+    c->n_coming--;
+}
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
 
@@ -107,7 +126,11 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
     int64_t bytes = c->ops->save(class->policy, NULL, 0);
     if (bytes < 0) return (int)bytes;
     c->state_bytes = STK_MAX(c->state_bytes, (size_t)bytes);
-    return 0;
+    class->fresh_bytes = (size_t)bytes;
+    class->fresh = malloc(class->fresh_bytes + 1);
+    if (!class->fresh) return stk_fail(STK_ENOMEM, "cache: out of memory for %zu bytes of state", class->fresh_bytes);
+    bytes = c->ops->save(class->policy, class->fresh, class->fresh_bytes);
+    return bytes < 0 ? (int)bytes : 0;
 }
 
 static int open_all(stk_cache *c, const stk_cache_config *config) {
@@ -156,6 +179,7 @@ void stk_cache_close(stk_cache **cache) {
         if (c->classes[i].policy) c->ops->close(c->classes[i].policy);
         free(c->classes[i].free_slots);
         free(c->classes[i].key_in);
+        free(c->classes[i].fresh);
     }
     free(c->classes);
     free(c->layer_class);
@@ -185,7 +209,7 @@ static uint32_t take_free(struct class *class) {
 static int evict(stk_cache *c, struct class *class, uint32_t key) {
     class->key_in[c->slot_of[key]] = STK_NO_KEY;
     c->slot_of[key] = -1;
-    clear_bit(c->coming, key);
+    end_coming(c, key);
     return c->ops->evicted(class->policy, key);
 }
 
@@ -234,7 +258,7 @@ static int insert(stk_cache *c, struct class *class, uint32_t key, uint32_t slot
 
 /* The latest event is over; the experts of this one, checked, become the busy ones. */
 static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
-    for (uint32_t i = 0; i < c->n_keys; i++) clear_bit(c->busy, c->keys[i]);
+    mark_keys(c, false);
     c->n_keys = 0;
     if (layer >= c->n_layer) return stk_fail(STK_EINVAL, "cache: layer %u of %u", layer, c->n_layer);
     if (event->n_distinct > c->n_expert)
@@ -248,7 +272,7 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
         c->keys[i] = layer * c->n_expert + expert;
     }
     c->n_keys = event->n_distinct;
-    for (uint32_t i = 0; i < c->n_keys; i++) set_bit(c->busy, c->keys[i]);
+    mark_keys(c, true);
     return 0;
 }
 
@@ -263,11 +287,11 @@ static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *
         c->list[pass->n_done] = (stk_decision){.key = key,
                                                .expert = event->distinct[i],
                                                .kind = STK_HIT,
-                                               .coming = has_bit(c->coming, key),
+                                               .coming = c->n_coming && has_bit(c->coming, key),
                                                .n_tok = event->counts[i],
                                                .slot = (uint32_t)slot,
                                                .victim = STK_NO_KEY};
-        clear_bit(c->coming, key);
+        end_coming(c, key);
         c->misses[pass->n_miss] = i;
         pass->n_done += hit;
         pass->n_miss += !hit;
@@ -360,6 +384,7 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {
     if (rc <= 0) return rc;
     STK_TRY(insert(c, class, key, slot, STK_WHY_PREFETCH));
     set_bit(c->coming, key);
+    c->n_coming++;
     *decision =
         (stk_decision){.key = key, .expert = (uint16_t)(key % c->n_expert), .kind = STK_ADMIT, .slot = slot, .victim = victim};
     return 1;
@@ -382,9 +407,23 @@ int stk_cache_clear(stk_cache *cache) {
         if (rc == 0) rc = dropped;
     }
     for (uint32_t i = 0; i < c->n_class; i++) c->classes[i].next_transit = 0;
-    for (uint32_t i = 0; i < c->n_keys; i++) clear_bit(c->busy, c->keys[i]);
+    mark_keys(c, false);
     c->n_keys = 0;
     return rc;
+}
+
+int stk_cache_reset(stk_cache *cache) {
+    stk_cache *c = cache;
+    for (uint32_t i = 0; i < c->n_class; i++) {
+        STK_TRY(c->ops->load(c->classes[i].policy, c->classes[i].fresh, c->classes[i].fresh_bytes));
+        free_all_slots(&c->classes[i]);
+    }
+    memset(c->slot_of, 0xff, sizeof *c->slot_of * c->n_key);
+    memset(c->coming, 0, sizeof *c->coming * n_words(c->n_key));
+    c->n_coming = 0;
+    mark_keys(c, false);
+    c->n_keys = 0;
+    return 0;
 }
 
 /* ---- Looking at it ------------------------------------------------------------------------------------------------------ */

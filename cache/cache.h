@@ -84,6 +84,8 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) S
 int stk_cache_drop(stk_cache *cache, uint32_t key) STK_CHECKED;
 /* Everything leaves. What a policy remembers of experts that left, it keeps. */
 int stk_cache_clear(stk_cache *cache) STK_CHECKED;
+/* As it was opened: everything leaves, and policies forget. Counters stay. */
+int stk_cache_reset(stk_cache *cache) STK_CHECKED;
 
 /* Slot of a resident key, or -1. */
 int32_t stk_cache_slot(const stk_cache *cache, uint32_t key);
