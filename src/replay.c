@@ -1,25 +1,28 @@
 /*
- * replay: a recorded run again, through the same cache, step and executor on a virtual clock. A verifying replay takes the
- * trace's own slots and policy and compares every counter at the end; a what-if replay has others.
+ * replay: a trace again. Where times are asked for, through the same cache, step and executor as a run, on a virtual clock;
+ * where they are not, through the cache alone (decide.h), which decides the same. A verifying replay takes the trace's own slots
+ * and policy and compares every counter at the end; a what-if replay has others.
  */
 #include <inttypes.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "experts/slots.h"
+#include "budget.h"
+#include "decide.h"
 #include "virtual.h"
 
 typedef struct replay {
     stk_replay_options o;
-    stk_trace_reader *reader;
+    stk_source *source;
     const stk_trace_header *header;
+    stk_budget budget;
     stk_cache *cache;
+    stk_tally tally;
+    /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
     stk_stepper stepper;
     atomic_int cancel; /* never set: the executor wants one */
-    uint32_t *n_slot;  /* [n_class] */
-    uint64_t ram_bytes;
 } replay;
 
 void stk_replay_options_default(stk_replay_options *o) {
@@ -27,108 +30,115 @@ void stk_replay_options_default(stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
 }
 
-/* The table that the run measured stands at its end: a first pass finds it. */
-static int find_cost(const char *path, stk_cost *cost) {
-    stk_trace_reader *r;
+/* ---- Open and close ----------------------------------------------------------------------------------------------------- */
+
+/* The table that a run measured stands at the end of its trace: a pass of its own finds it. */
+static int find_cost(const char *path, stk_cost *cost, bool *found) {
+    stk_source *s;
     stk_trace_record record;
-    bool found = false;
-    STK_TRY(stk_trace_reader_open(&r, path));
+    STK_TRY(stk_source_open(&s, &path, 1, NULL));
     int rc;
-    while ((rc = stk_trace_read(r, &record)) == 1)
+    *found = false;
+    while (!*found && (rc = stk_source_read(s, &record)) == 1)
         if (record.kind == STK_TRACE_COST) {
             rc = stk_cost_import(cost, record.cost, STK_TRACE_N_COST);
             if (rc < 0) break;
-            found = true;
+            *found = true;
         }
-    stk_trace_reader_close(&r);
-    if (rc >= 0 && !found) stk_log(STK_LOG_WARN, "%s: no measured costs (cut off?): times are those of a plain desktop", path);
+    stk_source_close(&s);
     return rc < 0 ? rc : STK_OK;
 }
 
-/* Slots of each class: the trace's own, or those of another budget. */
-static int choose_slots(replay *r) {
-    const stk_trace_header *h = r->header;
-    stk_slot_class *classes = calloc(h->n_class, sizeof *classes);
-    r->n_slot = calloc(h->n_class, sizeof *r->n_slot);
-    if (!classes || !r->n_slot) {
-        free(classes);
-        return stk_fail(STK_ENOMEM, "out of memory for the replay");
-    }
-    uint64_t all = 0;
-    for (uint32_t c = 0; c < h->n_class; c++) classes[c].slot_bytes = h->classes[c].slot_bytes;
-    for (uint32_t l = 0; l < h->n_layer; l++) {
-        classes[h->layer_class[l]].n_expert += h->n_expert;
-        all += h->n_expert * h->classes[h->layer_class[l]].slot_bytes;
-    }
-    int rc = STK_OK;
-    r->ram_bytes = r->o.ram_bytes;
-    if (r->o.n_slot) r->ram_bytes = (uint64_t)((double)all * (double)r->o.n_slot / ((double)h->n_layer * h->n_expert));
-    uint64_t least = 0;
-    for (uint32_t c = 0; c < h->n_class; c++) least += h->k * classes[c].slot_bytes;
-    /* Slots are of several sizes: as few as can be are the least bytes, whatever the mean size says. */
-    if (r->o.n_slot >= (uint64_t)h->k * h->n_class) r->ram_bytes = STK_MAX(r->ram_bytes, least);
-    if (r->ram_bytes)
-        rc = stk_slots_share(classes, h->n_class, STK_MIN(r->ram_bytes, all), h->k, r->n_slot);
-    else
-        for (uint32_t c = 0; c < h->n_class; c++) r->n_slot[c] = h->classes[c].n_slot;
-    r->ram_bytes = 0;
-    for (uint32_t c = 0; c < h->n_class; c++) r->ram_bytes += r->n_slot[c] * h->classes[c].slot_bytes;
-    free(classes);
-    return rc;
+static int open_cost(replay *r, const char *path) {
+    bool found = false;
+    if (r->o.cost || strcmp(stk_source_get_info(r->source)->format, "stoker") == 0)
+        STK_TRY(find_cost(r->o.cost ? r->o.cost : path, &r->virtual.cost, &found));
+    if (!found && r->o.cost) return stk_fail(STK_EINVAL, "%s has no measured costs", r->o.cost);
+    if (!found) stk_log(STK_LOG_WARN, "%s: no measured costs: times are those of a plain desktop", path);
+    return STK_OK;
+}
+
+static int check_options(const stk_replay_options *o, uint32_t n_trace) {
+    bool budget = o->ram_bytes || o->n_slot || o->fraction != 0;
+    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1))
+        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget and policy");
+    if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
+        return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
+    if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
+    if (o->scope > STK_SCOPE_LAYER || o->reset > STK_RESET_SEQUENCE)
+        return stk_fail(STK_EINVAL, "scope %u, reset %u: no such choice", o->scope, o->reset);
+    return STK_OK;
+}
+
+static const char *policy_of(const replay *r) {
+    return r->o.policy ? r->o.policy : r->header->policy[0] ? r->header->policy : "lru";
 }
 
 static int open_cache(replay *r) {
     const stk_trace_header *h = r->header;
-    stk_cache_class *classes = calloc(h->n_class, sizeof *classes);
-    if (!classes) return stk_fail(STK_ENOMEM, "out of memory for the replay");
-    for (uint32_t c = 0; c < h->n_class; c++) classes[c] = (stk_cache_class){r->n_slot[c], h->classes[c].n_transit};
-    int rc = stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
-                                                           .n_expert = h->n_expert,
-                                                           .k = h->k,
-                                                           .n_class = h->n_class,
-                                                           .classes = classes,
-                                                           .layer_class = h->layer_class,
-                                                           .policy = r->o.policy ? r->o.policy : h->policy,
-                                                           .params = r->o.policy || !h->params[0] ? NULL : h->params,
-                                                           .seed = r->o.seed ? r->o.seed : h->seed});
-    free(classes);
-    return rc;
+    const stk_policy_ops *ops = stk_policy_find(policy_of(r));
+    STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
+    stk_budget_warn(&r->budget, h);
+    const char *params = r->o.policy || r->o.params ? r->o.params : h->params[0] ? h->params : NULL;
+    return stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
+                                                         .n_expert = h->n_expert,
+                                                         .k = h->k,
+                                                         .n_class = r->budget.n_class,
+                                                         .classes = r->budget.classes,
+                                                         .layer_class = r->budget.layer_class,
+                                                         .policy = policy_of(r),
+                                                         .params = params,
+                                                         .seed = r->o.seed ? r->o.seed : h->seed});
 }
 
-static int open_replay(replay *r, const char *path) {
-    STK_TRY(stk_trace_reader_open(&r->reader, path));
-    r->header = stk_trace_reader_header(r->reader);
-    if (r->o.verify && (r->o.ram_bytes || r->o.n_slot || r->o.policy))
-        return stk_fail(STK_EINVAL, "a verifying replay takes the trace's own budget and policy");
-    STK_TRY(choose_slots(r));
-    STK_TRY(open_cache(r));
-    STK_TRY(stk_virtual_open(&r->virtual, r->reader, r->cache));
+/* What the timed path has besides. */
+static int open_timed(replay *r, const char *path) {
+    STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     if (r->o.io) {
         if (strncmp(r->o.io, "emu:", 4) != 0)
             return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
         r->virtual.timed = true;
         STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
-        STK_TRY(find_cost(path, &r->virtual.cost));
+        STK_TRY(open_cost(r, path));
     }
     uint32_t most = 1;
-    for (uint32_t c = 0; c < r->header->n_class; c++) most = STK_MAX(most, r->n_slot[c] + r->header->classes[c].n_transit);
+    for (uint32_t c = 0; c < r->budget.n_class; c++)
+        most = STK_MAX(most, r->budget.classes[c].n_slot + r->budget.classes[c].n_transit);
     STK_TRY(stk_executor_open(&r->executor, &stk_virtual_world, &r->virtual, r->header->n_expert, most, &r->virtual.cost));
     r->stepper = (stk_stepper){.ops = &stk_virtual_stage,
                                .stage = &r->virtual,
                                .cache = r->cache,
                                .executor = r->executor,
+                               .tally = &r->tally,
                                .cancel = &r->cancel,
                                .n_layer = r->header->n_layer};
     return STK_OK;
+}
+
+static int open_replay(replay *r, const char *const *paths, uint32_t n) {
+    STK_TRY(check_options(&r->o, n));
+    STK_TRY(stk_source_open(&r->source, paths, n, &(stk_source_options){r->o.expert_bytes}));
+    r->header = stk_source_header(r->source);
+    const stk_source_info *info = stk_source_get_info(r->source);
+    if (r->o.verify && !info->recorded)
+        return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
+    if (!info->sized && (r->o.ram_bytes || r->o.io))
+        stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
+    STK_TRY(open_cache(r));
+    STK_TRY(stk_tally_open(&r->tally, r->header));
+    return r->o.io || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 
 static void close_replay(replay *r) {
     stk_executor_close(&r->executor);
     stk_virtual_close(&r->virtual);
     stk_cache_close(&r->cache);
-    stk_trace_reader_close(&r->reader);
-    free(r->n_slot);
+    stk_tally_close(&r->tally);
+    stk_budget_close(&r->budget);
+    stk_source_close(&r->source);
 }
+
+/* ---- The timed path ----------------------------------------------------------------------------------------------------- */
 
 static void count(const replay *r, stk_stats *s) {
     stk_stepper_count(&r->stepper, s);
@@ -139,6 +149,8 @@ static void count(const replay *r, stk_stats *s) {
 /* Compares with what the recorded run counted; names the first difference. */
 static int verify(const replay *r, const stk_trace_end *end) {
     stk_stats s;
+    if (end->n_hit + end->n_miss != end->n_lookup)
+        return stk_fail(STK_ESTATE, "the trace was cut or merged: it has no decisions to compare with");
     count(r, &s);
     const struct {
         const char *name;
@@ -162,14 +174,24 @@ static int verify(const replay *r, const stk_trace_end *end) {
     return STK_OK;
 }
 
+static int run_step(replay *r, const stk_trace_step *step) {
+    uint64_t n_token = r->stepper.n_token, step_ns = r->stepper.step_ns;
+    bool begins = stk_tally_step(&r->tally, step);
+    if (begins && r->o.reset == STK_RESET_SEQUENCE && r->tally.n_sequence > 1) STK_TRY(stk_cache_reset(r->cache));
+    stk_replay_count *phase = &r->tally.phases[r->tally.phase];
+    int rc = stk_stepper_run(&r->stepper, step);
+    phase->n_token += r->stepper.n_token - n_token;
+    phase->step_ns += r->stepper.step_ns - step_ns;
+    return rc == STK_ECANCELED ? STK_OK : rc; /* a step that the recorded run gave up */
+}
+
 /* One record that stands between steps. Returns 1 at the end of the run. */
 static int take_record(replay *r, const stk_trace_record *record) {
     switch (record->kind) {
     case STK_TRACE_STEP: {
         stk_trace_step step = record->step;
         stk_virtual_take(&r->virtual);
-        int rc = stk_stepper_run(&r->stepper, &step);
-        return rc == STK_ECANCELED ? STK_OK : rc;
+        return run_step(r, &step);
     }
     case STK_TRACE_CLEAR: stk_virtual_take(&r->virtual); return stk_cache_clear(r->cache);
     case STK_TRACE_COST: stk_virtual_take(&r->virtual); return STK_OK;
@@ -180,7 +202,7 @@ static int take_record(replay *r, const stk_trace_record *record) {
     }
 }
 
-static int run(replay *r) {
+static int run_timed(replay *r) {
     for (uint64_t n = 0;; n++) {
         const stk_trace_record *record;
         int rc = stk_virtual_peek(&r->virtual, &record);
@@ -189,22 +211,89 @@ static int run(replay *r) {
         if (rc != STK_OK) return rc < 0 ? rc : STK_OK;
         if (!r->o.progress || n % 256) continue;
         uint64_t done, total;
-        stk_trace_reader_progress(r->reader, &done, &total);
+        stk_source_progress(r->source, &done, &total);
         if (r->o.progress(r->o.progress_user, "replay", done, total)) return stk_fail(STK_ECANCELED, "the replay was cancelled");
     }
 }
 
-static void fill_result(const replay *r, stk_replay_result *result) {
-    stk_replay_result full = {.complete = !stk_trace_reader_cut(r->reader), .ram_bytes = r->ram_bytes};
+/* ---- Both paths --------------------------------------------------------------------------------------------------------- */
+
+static int run_decisions(replay *r, stk_stats *stats) {
+    stk_decide d = {.source = r->source,
+                    .cache = r->cache,
+                    .tally = &r->tally,
+                    .reset = r->o.reset == STK_RESET_SEQUENCE,
+                    .progress = r->o.progress,
+                    .progress_user = r->o.progress_user};
+    STK_TRY(stk_decide_run(&d));
+    stk_cache_counters c;
+    stk_replay_count prefill, decode;
+    stk_cache_get_counters(r->cache, &c);
+    stk_tally_sum(&r->tally, &prefill, &decode);
+    *stats = (stk_stats){.struct_bytes = sizeof *stats,
+                         .n_step = d.n_step,
+                         .n_token = d.n_token,
+                         .n_event = c.n_event,
+                         .n_lookup = c.n_lookup,
+                         .n_pair = c.n_pair,
+                         .n_hit = c.n_hit,
+                         .n_miss = c.n_miss,
+                         .n_evict = c.n_evict,
+                         .n_wave = c.n_wave,
+                         .bytes = prefill.bytes + decode.bytes,
+                         .read_bytes = prefill.read_bytes + decode.read_bytes};
+    return STK_OK;
+}
+
+static void fill_result(const replay *r, const stk_stats *stats, stk_replay_result *result) {
+    stk_replay_result full = {.complete = !stk_source_cut(r->source),
+                              .n_slot = r->budget.n_slot,
+                              .ram_bytes = r->budget.ram_bytes,
+                              .virtual_ns = (uint64_t)r->virtual.now_ns,
+                              .stats = *stats};
     full.struct_bytes = STK_MIN(result->struct_bytes, (uint32_t)sizeof full);
-    count(r, &full.stats);
-    for (uint32_t c = 0; c < r->header->n_class; c++) full.n_slot += r->n_slot[c];
-    full.virtual_ns = (uint64_t)r->virtual.now_ns;
     memcpy(result, &full, full.struct_bytes);
 }
 
-int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result) {
-    if (!trace || !result) return stk_fail(STK_EINVAL, "stk_replay: an argument is NULL");
+static void fill_detail(const replay *r, stk_replay_detail *detail) {
+    const stk_trace_header *h = r->header;
+    stk_replay_detail full = {.sized = stk_source_get_info(r->source)->sized,
+                              .n_sequence = r->tally.n_sequence,
+                              .n_expert = (uint64_t)h->n_layer * h->n_expert,
+                              .token_slots = (uint64_t)h->n_layer * h->k,
+                              .layers = detail->layers,
+                              .n_layer_max = detail->n_layer_max,
+                              .n_layer = h->n_layer};
+    full.struct_bytes = STK_MIN(detail->struct_bytes, (uint32_t)sizeof full);
+    stk_tally_sum(&r->tally, &full.prefill, &full.decode);
+    snprintf(full.policy, sizeof full.policy, "%s", policy_of(r));
+    for (uint32_t i = 0; full.layers && i < STK_MIN(full.n_layer, full.n_layer_max); i++)
+        full.layers[i] = (stk_replay_layer){.layer = h->model_layer[i],
+                                            .n_slot = r->budget.classes[r->budget.layer_class[i]].n_slot,
+                                            .prefill = r->tally.layers[i][STK_PREFILL],
+                                            .decode = r->tally.layers[i][STK_DECODE]};
+    memcpy(detail, &full, full.struct_bytes);
+}
+
+static int run(replay *r, const char *path, stk_replay_result *result) {
+    stk_stats stats;
+    if (r->executor) {
+        STK_TRY(run_timed(r));
+        count(r, &stats);
+    } else {
+        STK_TRY(run_decisions(r, &stats));
+    }
+    if (r->o.verify && stk_source_cut(r->source))
+        return stk_fail(STK_ESTATE, "%s is cut off: it has no counters to compare with", path);
+    fill_result(r, &stats, result);
+    if (r->o.detail) fill_detail(r, r->o.detail);
+    return STK_OK;
+}
+
+int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result) {
+    if (!traces || !n || !result) return stk_fail(STK_EINVAL, "stk_replay: an argument is NULL");
+    for (uint32_t i = 0; i < n; i++)
+        if (!traces[i]) return stk_fail(STK_EINVAL, "stk_replay: trace %u is NULL", i);
     replay r = {0};
     stk_replay_options_default(&r.o);
     if (options) {
@@ -214,11 +303,14 @@ int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_
     }
     if (result->struct_bytes < sizeof result->struct_bytes)
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
-    int rc = open_replay(&r, trace);
-    if (rc >= 0) rc = run(&r);
-    if (rc >= 0 && r.o.verify && stk_trace_reader_cut(r.reader))
-        rc = stk_fail(STK_ESTATE, "%s is cut off: it has no counters to compare with", trace);
-    if (rc >= 0) fill_result(&r, result);
+    if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))
+        return stk_fail(STK_EINVAL, "replay detail of %u bytes", r.o.detail->struct_bytes);
+    int rc = open_replay(&r, traces, n);
+    if (rc >= 0) rc = run(&r, traces[0], result);
     close_replay(&r);
     return rc;
+}
+
+int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result) {
+    return stk_replay_many(&trace, 1, options, result);
 }

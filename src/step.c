@@ -26,6 +26,7 @@ static int run_event(stk_stepper *s, const stk_event *event) {
     const stk_decision *list;
     int n = stk_cache_event(s->cache, event->layer, event, &list);
     if (n < 0) return n;
+    if (s->tally) stk_tally_event(s->tally, event->layer, list, (uint32_t)n);
     STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *event}));
     const uint32_t *lost;
     uint32_t n_lost;

@@ -8,6 +8,7 @@
 #define STK_STEP_H
 
 #include "executor.h"
+#include "tally.h"
 #include "traces/trace.h"
 
 typedef struct stk_stage_ops {
@@ -30,6 +31,7 @@ typedef struct stk_stepper {
     stk_executor *executor;
     stk_cost *cost;          /* corrected by what steps take; NULL: left alone */
     stk_trace_writer *trace; /* NULL: none */
+    stk_tally *tally;        /* counts decisions by layer and phase; NULL: nobody does */
     const atomic_int *cancel;
     uint32_t n_layer;
     uint64_t n_step;  /* steps begun */

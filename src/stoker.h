@@ -310,7 +310,116 @@ STK_API int stk_sampler_accept(stk_sampler *sampler, int32_t id);
  * token. Errors: STK_EINVAL when every logit is NaN. */
 STK_API int32_t stk_sampler_sample(stk_sampler *sampler, const float *logits);
 
+/* ---- Traces ------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * A recorded run, or a routing trace of another tool; the format is found by looking at the content (traces/README.md lists what
+ * is read and which columns a table needs). Imported traces have a step for each token unless they say otherwise.
+ */
+typedef struct stk_trace stk_trace;
+
+/* Errors: STK_EIO, STK_EFORMAT (names file and byte or line), STK_EUNSUPPORTED, STK_ENOMEM. */
+STK_API int stk_trace_open(stk_trace **out, const char *path);
+STK_API void stk_trace_close(stk_trace **trace);
+
+typedef struct stk_trace_info {
+    uint32_t struct_bytes;
+    uint32_t n_layer;  /* with experts */
+    uint32_t n_expert; /* most experts of a layer */
+    uint32_t k;        /* most experts of a token */
+    uint32_t n_batch;  /* most tokens of a step */
+    uint32_t recorded; /* non-zero: of a run, with its slots and policy */
+    uint32_t sized;    /* non-zero: the bytes of experts are known; else they are taken as 1 MiB each */
+    uint32_t reserved;
+    uint64_t expert_bytes; /* of all experts */
+    uint64_t n_slot;       /* of the recorded run; 0: none */
+    uint64_t ram_bytes;
+    const char *format; /* "stoker", "route.csv", "mrt8", "csv", "jsonl", "router-trace" */
+    const char *model;  /* this and the following: "" where the trace does not say */
+    const char *policy;
+    const char *io;
+} stk_trace_info;
+/* Fills at most info->struct_bytes bytes. */
+STK_API int stk_trace_get_info(const stk_trace *trace, stk_trace_info *info);
+
+/* One layer of one step. Arrays live until the next call on the trace. */
+typedef struct stk_trace_event {
+    uint32_t struct_bytes;
+    uint32_t decode; /* 0: the step reads a prompt */
+    uint64_t step;
+    uint32_t layer;       /* counted over layers with experts */
+    uint32_t model_layer; /* its number in the model */
+    uint32_t n_tok;
+    uint32_t k;
+    uint32_t n_top;
+    uint32_t n_expert;
+    const int32_t *seq;      /* [n_tok] */
+    const int32_t *pos;      /* [n_tok] */
+    const int32_t *token;    /* [n_tok] -1: unknown */
+    const uint16_t *ids;     /* [n_tok, k] in rank order, 0xffff for none */
+    const float *weights;    /* [n_tok, k], or NULL */
+    const uint16_t *top_ids; /* [n_tok, n_top] best first, or NULL */
+    const float *top_scores; /* [n_tok, n_top] router probabilities, or NULL */
+} stk_trace_event;
+/* Fills at most event->struct_bytes bytes. 1: *event is the next one; 0: the end; negative: an error, the same again later. */
+STK_API int stk_trace_next(stk_trace *trace, stk_trace_event *event);
+/* Non-zero when the trace ended without its end, as that of a run that was killed: all events before were returned. */
+STK_API int stk_trace_is_cut(const stk_trace *trace);
+
+enum { STK_TRACE_FORMAT_STOKER, STK_TRACE_FORMAT_CSV };
+typedef struct stk_trace_convert_options {
+    uint32_t struct_bytes;
+    uint32_t format;       /* STK_TRACE_FORMAT_... of what is written */
+    uint64_t first_step;   /* steps before are left out */
+    uint64_t n_step;       /* steps kept at most; 0: all */
+    uint64_t expert_bytes; /* of imported traces, in place of what they say; 0: as they say */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_trace_convert_options;
+STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options);
+/*
+ * Writes the traces, one after another, to `path`, which appears whole or not at all; sequences and steps are numbered on. One
+ * whole trace of Stoker's own stays what it was and can be verified; what was cut or merged cannot. Errors: as stk_trace_open;
+ * STK_EINVAL (shapes differ, no step is left), STK_ENOSPC, STK_ECANCELED.
+ */
+STK_API int stk_trace_convert(const char *const *traces, uint32_t n, const char *path, const stk_trace_convert_options *options);
+
 /* ---- Replay ------------------------------------------------------------------------------------------------------------- */
+
+enum {
+    STK_SCOPE_GLOBAL, /* a cache for all layers whose experts have the same size, as the engine has it */
+    STK_SCOPE_LAYER,  /* a cache for each layer, all of the same part of their experts */
+};
+enum {
+    STK_RESET_NONE,     /* what the cache holds is carried over from sequence to sequence */
+    STK_RESET_SEQUENCE, /* each sequence begins with an empty cache and a policy that knows nothing */
+};
+
+typedef struct stk_replay_count {
+    uint64_t n_token, n_event, n_lookup, n_hit, n_miss, n_evict;
+    uint64_t bytes, read_bytes;
+    uint64_t step_ns; /* of the virtual clock */
+} stk_replay_count;
+
+typedef struct stk_replay_layer {
+    uint32_t layer;                   /* number in the model */
+    uint32_t n_slot;                  /* of its cache, which other layers may share */
+    stk_replay_count prefill, decode; /* n_token and step_ns are 0 */
+} stk_replay_layer;
+
+/* Further figures of a replay. The caller sets struct_bytes, layers and n_layer_max. */
+typedef struct stk_replay_detail {
+    uint32_t struct_bytes;
+    uint32_t sized;       /* 0: the bytes of experts are an assumption, and so is what follows from them */
+    uint64_t n_sequence;  /* that began */
+    uint64_t n_expert;    /* of all layers */
+    uint64_t token_slots; /* slots that one token uses, over all layers */
+    stk_replay_count prefill, decode;
+    stk_replay_layer *layers; /* [n_layer_max] to fill, or NULL */
+    uint32_t n_layer_max;
+    uint32_t n_layer;
+    char policy[64];
+} stk_replay_detail;
 
 typedef struct stk_replay_options {
     uint32_t struct_bytes;
@@ -322,6 +431,13 @@ typedef struct stk_replay_options {
     uint64_t seed;
     stk_progress_fn progress;
     void *progress_user;
+    double fraction;           /* instead of ram_bytes: slots for this part of all experts, in (0, 1]; 0: unused */
+    uint32_t scope;            /* STK_SCOPE_... */
+    uint32_t reset;            /* STK_RESET_... */
+    const char *params;        /* of policy, "name=value,...", or NULL */
+    const char *cost;          /* NULL: the trace's own; a trace whose run measured the times that io predicts with */
+    uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
+    stk_replay_detail *detail; /* NULL, or where further figures go */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;
@@ -332,9 +448,16 @@ typedef struct stk_replay_result {
     stk_stats stats; /* times are those of the virtual clock, 0 without io; last, since it grows */
 } stk_replay_result;
 STK_API void stk_replay_options_default(stk_replay_options *options);
-/* Replays a recorded trace through the same cache and scheduler. Errors: STK_EFORMAT, STK_EIO, STK_EBUDGET; STK_ESTATE when a
- * verifying replay differs from the recorded run (the detail names the first difference). */
+/*
+ * Replays a trace. With `io` or `verify` it goes through the same cache and scheduler as a run; otherwise through the cache
+ * alone, which decides the same. n_slot and fraction say what the cache holds; ram_bytes includes the slots that a policy which
+ * may refuse experts needs beside it. Warns (stk_log_set) where a budget is below what one token uses, and where sizes or costs
+ * are assumed. Errors: STK_EFORMAT, STK_EIO, STK_EBUDGET; STK_EINVAL (no budget for an imported trace, an option without
+ * meaning); STK_ESTATE when a verifying replay differs from the recorded run (the detail names the first difference).
+ */
 STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
+/* The same for several traces of one model, one after another as one run. */
+STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
 
 #ifdef __cplusplus
 }

@@ -4,11 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-int stk_virtual_open(stk_virtual *v, stk_trace_reader *reader, stk_cache *cache) {
+int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_tally *tally) {
     memset(v, 0, sizeof *v);
-    v->reader = reader;
-    v->header = stk_trace_reader_header(reader);
+    v->source = source;
+    v->header = stk_source_header(source);
     v->cache = cache;
+    v->tally = tally;
     stk_cost_default(&v->cost);
     v->reads = calloc(v->header->n_expert, sizeof *v->reads);
     return v->reads ? STK_OK : stk_fail(STK_ENOMEM, "out of memory for the replay");
@@ -21,7 +22,7 @@ void stk_virtual_close(stk_virtual *v) {
 
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) {
     if (!v->have && !v->ended) {
-        int rc = stk_trace_read(v->reader, &v->record);
+        int rc = stk_source_read(v->source, &v->record);
         if (rc < 0) return rc;
         v->have = rc == 1;
         v->ended = rc == 0;
@@ -110,6 +111,7 @@ static int take_drops(stk_virtual *v) {
         sizes(v, key / v->header->n_expert, key % v->header->n_expert, &payload, &asked);
         v->dropped_bytes += payload;
         v->dropped_read_bytes += asked;
+        stk_tally_drop(v->tally, key);
         STK_TRY(stk_cache_drop(v->cache, key));
         stk_virtual_take(v);
     }

@@ -9,6 +9,7 @@
 
 #include "io/drive.h"
 #include "step.h"
+#include "traces/source.h"
 
 /* A read on its way. */
 typedef struct stk_virtual_read {
@@ -18,8 +19,9 @@ typedef struct stk_virtual_read {
 
 typedef struct stk_virtual {
     const stk_trace_header *header;
-    stk_trace_reader *reader;
+    stk_source *source;
     stk_cache *cache;
+    stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
     bool timed; /* false: everything takes no time */
     stk_drive drive;
@@ -32,7 +34,7 @@ typedef struct stk_virtual {
     bool have, ended;
 } stk_virtual;
 
-int stk_virtual_open(stk_virtual *v, stk_trace_reader *reader, stk_cache *cache) STK_CHECKED;
+int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_tally *tally) STK_CHECKED;
 void stk_virtual_close(stk_virtual *v);
 
 /* The next record without taking it; 0 at the end of the trace. */

@@ -18,9 +18,15 @@ const cli_verb cli_verbs[] = {
      cli_perplexity},
     {CLI_LOGITS, "logits", NULL, "write the raw logits of given tokens",
      "The file holds little-endian float32 [n_tokens, n_vocab], row by row, and appears whole or not at all.", cli_logits},
-    {CLI_REPLAY, "replay", "FILE", "drive the cache with a recorded trace, without a model",
-     "Without options the recorded run is repeated. --ram, --slots and --policy ask what another cache would have done.",
+    {CLI_REPLAY, "replay", "TRACE...", "drive the cache with a recorded trace, without a model",
+     "Without options the recorded run is repeated. --ram, --slots, --fraction, --scope and --policy ask what another cache "
+     "would\n"
+     "have done. Traces of other tools are read as they are; several traces of a model follow one another.",
      cli_replay},
+    {CLI_TRACE, "trace", "info|cut|merge|convert TRACE...", "look into traces, cut, merge and convert them",
+     "info says what is in each trace; cut keeps --steps from --from on; merge puts traces of one model one after another;\n"
+     "convert writes a trace of another tool in Stoker's own format, or any as CSV.",
+     cli_trace},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[VERB]", "print this help, or that of a verb", NULL, cli_help},
 };

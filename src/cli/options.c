@@ -9,7 +9,7 @@
 
 #include "common.h"
 
-enum { MAX_ROWS = 64, LONG_BASE = 256, MAX_NAME = 63 };
+enum { MAX_ROWS = 96, LONG_BASE = 256, MAX_NAME = 63 };
 
 const cli_verb *cli_verb_find(const char *name) {
     for (size_t i = 0; i < cli_n_verb; i++)
@@ -221,10 +221,13 @@ static int unknown_fail(const cli_verb *verb, const getopt_tables *t, const char
 }
 
 static int operand_set(cli_settings *settings, const cli_verb *verb, int n, char **rest) {
-    int most = verb->operand ? 1 : 0;
+    bool many = verb->operand && strstr(verb->operand, "...");
+    int most = many ? n : verb->operand ? 1 : 0;
     if (n > most) return cli_fail(CLI_USAGE, verb->name, "unexpected argument '%s' (stoker %s --help)", rest[most], verb->name);
-    if (n == 1) settings->operand = rest[0];
-    if (!n && most && verb->operand[0] != '[' && !settings->help)
+    if (n) settings->operand = rest[0];
+    settings->operands = rest;
+    settings->n_operand = n;
+    if (!n && verb->operand && verb->operand[0] != '[' && !settings->help)
         return cli_fail(CLI_USAGE, verb->name, "which %s? (stoker %s %s)", verb->operand, verb->name, verb->operand);
     return CLI_OK;
 }

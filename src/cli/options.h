@@ -23,15 +23,18 @@ typedef struct cli_list {
 } cli_list;
 
 typedef struct cli_settings {
-    const char *operand; /* the argument without a dash, NULL for none */
+    const char *operand;   /* the first argument without a dash, NULL for none */
+    char *const *operands; /* [n_operand] all of them */
+    int n_operand;
     const char *model, *prompt, *file, *output;
     const char *io, *policy, *cpu, *trace;
+    const char *scope, *reset, *csv, *cost;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     cli_list tokens, chunk;
     int64_t n_predict, n_greedy, n_ctx, n_threads, n_batch;
-    int64_t top_k, repeat_last_n, seed, n_slot;
-    double temp, top_p, min_p, repeat_penalty;
-    uint64_t ram_bytes;
+    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step;
+    double temp, top_p, min_p, repeat_penalty, fraction;
+    uint64_t ram_bytes, expert_bytes;
     bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, verbose, quiet, help;
 } cli_settings;
 
@@ -65,13 +68,14 @@ enum cli_verb_bit {
     CLI_REPLAY = 16,
     CLI_VERSION = 32,
     CLI_HELP = 64,
-    CLI_ALL = 127,
+    CLI_TRACE = 128,
+    CLI_ALL = 255,
 };
 
 typedef struct cli_verb {
     enum cli_verb_bit bit;
     const char *name;
-    const char *operand; /* what it is called in the help; "[X]" when it may be absent; NULL: takes none */
+    const char *operand; /* what it is called in the help; "[X]" when it may be absent, "X..." for several; NULL: takes none */
     const char *summary;
     const char *text; /* further lines of its help */
     int (*run)(const cli_settings *settings);
@@ -107,6 +111,7 @@ int cli_inspect(const cli_settings *settings);
 int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
+int cli_trace(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 

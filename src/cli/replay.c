@@ -1,54 +1,235 @@
-/* replay: drives the cache and the scheduler with a recorded trace, without a model. */
+/* replay: drives the cache and the scheduler with traces, without a model. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "session.h"
 
-static int report_json(const cli_settings *s, const stk_replay_result *r) {
-    cJSON *json = cJSON_CreateObject();
+enum { POLICY_BYTES = 64 };
+
+typedef struct figures {
+    stk_replay_result result;
+    stk_replay_detail detail;       /* layers are owned */
+    const stk_replay_detail *other; /* the same with the other --reset, NULL: not asked for */
+} figures;
+
+static double hit_rate(const stk_replay_count *c) { return c->n_lookup ? (double)c->n_hit / (double)c->n_lookup : 0; }
+
+static double tokens_per_second(const stk_replay_count *c) {
+    return c->step_ns ? (double)c->n_token * 1e9 / (double)c->step_ns : 0;
+}
+
+static stk_replay_count sum(const stk_replay_detail *d) {
+    const stk_replay_count *a = &d->prefill, *b = &d->decode;
+    return (stk_replay_count){.n_lookup = a->n_lookup + b->n_lookup, .n_hit = a->n_hit + b->n_hit};
+}
+
+/* ---- JSON --------------------------------------------------------------------------------------------------------------- */
+
+static void json_count(cJSON *json, const char *name, const stk_replay_count *c) {
+    cJSON *o = cJSON_AddObjectToObject(json, name);
+    cJSON_AddNumberToObject(o, "tokens", (double)c->n_token);
+    cJSON_AddNumberToObject(o, "events", (double)c->n_event);
+    cJSON_AddNumberToObject(o, "lookups", (double)c->n_lookup);
+    cJSON_AddNumberToObject(o, "hits", (double)c->n_hit);
+    cJSON_AddNumberToObject(o, "misses", (double)c->n_miss);
+    cJSON_AddNumberToObject(o, "evictions", (double)c->n_evict);
+    cJSON_AddNumberToObject(o, "hit_rate", hit_rate(c));
+    cJSON_AddNumberToObject(o, "bytes", (double)c->bytes);
+    cJSON_AddNumberToObject(o, "read_bytes", (double)c->read_bytes);
+    cJSON_AddNumberToObject(o, "tok_s", tokens_per_second(c));
+}
+
+static void json_traces(cJSON *json, const cli_settings *s) {
     cJSON_AddStringToObject(json, "trace", s->operand);
+    if (s->n_operand < 2) return;
+    cJSON *list = cJSON_AddArrayToObject(json, "traces");
+    for (int i = 0; i < s->n_operand; i++) cJSON_AddItemToArray(list, cJSON_CreateString(s->operands[i]));
+}
+
+static int report_json(const cli_settings *s, const figures *f) {
+    const stk_replay_result *r = &f->result;
+    const stk_replay_detail *d = &f->detail;
+    const stk_stats *t = &r->stats;
+    bool reset = s->reset && strcmp(s->reset, "sequence") == 0;
+    cJSON *json = cJSON_CreateObject();
+    json_traces(json, s);
+    cJSON_AddStringToObject(json, "policy", d->policy);
+    cJSON_AddStringToObject(json, "scope", s->scope);
+    cJSON_AddStringToObject(json, "reset", reset ? "sequence" : "none");
+    cJSON_AddNumberToObject(json, "sequences", (double)d->n_sequence);
+    cJSON_AddNumberToObject(json, "events", (double)t->n_event);
+    cJSON_AddNumberToObject(json, "hits", (double)t->n_hit);
+    cJSON_AddNumberToObject(json, "misses", (double)t->n_miss);
+    cJSON_AddNumberToObject(json, "hit_rate", cli_hit_rate(t));
+    cJSON_AddNumberToObject(json, "bytes", (double)t->bytes);
+    cJSON_AddBoolToObject(json, "bytes_known", d->sized != 0);
+    if (s->io)
+        cJSON_AddNumberToObject(json, "tok_s", cli_tokens_per_second(t));
+    else
+        cJSON_AddNullToObject(json, "tok_s");
     cJSON_AddBoolToObject(json, "complete", r->complete != 0);
     cJSON_AddNumberToObject(json, "n_slot", (double)r->n_slot);
+    cJSON_AddNumberToObject(json, "n_expert", (double)d->n_expert);
+    cJSON_AddNumberToObject(json, "token_slots", (double)d->token_slots);
     cJSON_AddNumberToObject(json, "ram_bytes", (double)r->ram_bytes);
     if (s->verify) cJSON_AddBoolToObject(json, "verified", true); /* a difference is an error and prints no object */
     cJSON_AddNumberToObject(json, "virtual_ns", (double)r->virtual_ns);
-    cJSON_AddNumberToObject(json, "tokens_per_second", cli_tokens_per_second(&r->stats));
-    cli_json_stats(json, "stats", &r->stats);
+    cJSON_AddNumberToObject(json, "tokens_per_second", cli_tokens_per_second(t));
+    json_count(json, "prefill", &d->prefill);
+    json_count(json, "decode", &d->decode);
+    if (f->other) {
+        stk_replay_count all = sum(f->other), own = sum(d);
+        cJSON_AddNumberToObject(json, "hit_rate_cold", hit_rate(&all));
+        cJSON_AddNumberToObject(json, "hit_rate_carried", hit_rate(&own));
+    }
+    cli_json_stats(json, "stats", t);
     return cli_json_print(json);
 }
 
-static int report(const cli_settings *s, const stk_replay_result *r) {
+/* ---- Text --------------------------------------------------------------------------------------------------------------- */
+
+static int print_phase(const char *name, const stk_replay_count *c, bool timed) {
+    char bytes[32], speed[32] = "";
+    if (!c->n_event) return CLI_OK;
+    if (timed) snprintf(speed, sizeof speed, ", %.2f tok/s", tokens_per_second(c));
+    return cli_print("%-8s %llu tokens, %llu lookups, %.2f %% hits, %s read%s\n", name, (unsigned long long)c->n_token,
+                     (unsigned long long)c->n_lookup, 100 * hit_rate(c), cli_bytes_text(c->bytes, bytes), speed);
+}
+
+static int report(const cli_settings *s, const figures *f) {
+    const stk_replay_result *r = &f->result;
+    const stk_replay_detail *d = &f->detail;
     const stk_stats *t = &r->stats;
     char a[32], b[32], c[32];
-    int rc = cli_print("%llu steps, %llu tokens, %llu events; %llu slots, %s\n", (unsigned long long)t->n_step,
-                       (unsigned long long)t->n_token, (unsigned long long)t->n_event, (unsigned long long)r->n_slot,
-                       cli_bytes_text(r->ram_bytes, a));
+    int rc = cli_print("%llu steps, %llu tokens, %llu events; policy %s, scope %s; %llu slots for %llu experts, %s\n",
+                       (unsigned long long)t->n_step, (unsigned long long)t->n_token, (unsigned long long)t->n_event, d->policy,
+                       s->scope, (unsigned long long)r->n_slot, (unsigned long long)d->n_expert, cli_bytes_text(r->ram_bytes, a));
     if (rc == CLI_OK)
         rc = cli_print("%llu lookups, %.2f %% hits, %llu misses, %llu evictions; %s of experts read, %s asked of the drive\n",
                        (unsigned long long)t->n_lookup, 100 * cli_hit_rate(t), (unsigned long long)t->n_miss,
                        (unsigned long long)t->n_evict, cli_bytes_text(t->bytes, b), cli_bytes_text(t->read_bytes, c));
+    if (rc == CLI_OK) rc = print_phase("prefill", &d->prefill, s->io != NULL);
+    if (rc == CLI_OK) rc = print_phase("decode", &d->decode, s->io != NULL);
+    if (rc == CLI_OK && f->other) {
+        stk_replay_count all = sum(f->other);
+        rc = cli_print("%llu sequences: %.2f %% hits if each starts cold, %.2f %% as above, carried over\n",
+                       (unsigned long long)d->n_sequence, 100 * hit_rate(&all), 100 * cli_hit_rate(t));
+    }
     if (rc == CLI_OK && s->io)
-        rc = cli_print("predicted %.3f s, %.2f tok/s\n", (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t));
+        rc = cli_print("predicted %.3f s, %.2f tok/s: %.1f %% dense, %.1f %% experts, %.1f %% waiting for reads\n",
+                       (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t), 100 * (double)t->dense_ns / (double)t->step_ns,
+                       100 * (double)t->expert_ns / (double)t->step_ns, 100 * (double)t->wait_ns / (double)t->step_ns);
     if (rc == CLI_OK && s->verify) rc = cli_print("every decision and counter equals the recorded run\n");
     return rc;
 }
 
-int cli_replay(const cli_settings *s) {
-    stk_replay_options o;
-    stk_replay_result r = {.struct_bytes = sizeof r};
-    if (s->ram_bytes && s->n_slot) return cli_fail(CLI_USAGE, "replay", "--ram and --slots exclude one another");
-    if (s->verify && (s->ram_bytes || s->n_slot || s->policy))
-        return cli_fail(CLI_USAGE, "replay", "--verify repeats the recorded run: it takes no --ram, --slots or --policy");
-    o.struct_bytes = sizeof o;
-    stk_replay_options_default(&o);
-    o.verify = s->verify;
-    o.ram_bytes = s->ram_bytes;
-    o.n_slot = (uint64_t)s->n_slot;
-    o.policy = s->policy;
-    o.io = s->io;
-    o.seed = (uint64_t)s->seed;
-    o.progress = cli_progress;
-    int rc = stk_replay(s->operand, &o, &r);
+/* ---- CSV ---------------------------------------------------------------------------------------------------------------- */
+
+static void csv_row(FILE *out, const stk_replay_layer *l, const char *phase, const stk_replay_count *c) {
+    if (!c->n_event) return;
+    fprintf(out, "%u,%s,%u,%llu,%llu,%llu,%llu,%llu,%.6f,%llu,%llu\n", l->layer, phase, l->n_slot, (unsigned long long)c->n_event,
+            (unsigned long long)c->n_lookup, (unsigned long long)c->n_hit, (unsigned long long)c->n_miss,
+            (unsigned long long)c->n_evict, hit_rate(c), (unsigned long long)c->bytes, (unsigned long long)c->read_bytes);
+}
+
+static int write_csv(const char *path, const stk_replay_detail *d) {
+    FILE *out = fopen(path, "w");
+    if (!out) return cli_fail(CLI_FAILED, "replay", "%s: %s", path, strerror(errno));
+    fprintf(out, "layer,phase,n_slot,events,lookups,hits,misses,evictions,hit_rate,bytes,read_bytes\n");
+    for (uint32_t i = 0; i < d->n_layer; i++) {
+        csv_row(out, &d->layers[i], "prefill", &d->layers[i].prefill);
+        csv_row(out, &d->layers[i], "decode", &d->layers[i].decode);
+    }
+    bool failed = ferror(out) != 0;
+    if (fclose(out) != 0 || failed) return cli_fail(CLI_FAILED, "replay", "%s: %s", path, strerror(errno));
+    return CLI_OK;
+}
+
+/* ---- The verb ----------------------------------------------------------------------------------------------------------- */
+
+static int check(const cli_settings *s) {
+    int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0);
+    if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --slots and --fraction exclude one another");
+    if (s->verify && (n_budget || s->policy || s->reset || s->n_operand > 1 || strcmp(s->scope, "global") != 0))
+        return cli_fail(
+            CLI_USAGE, "replay",
+            "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope or --reset");
+    return CLI_OK;
+}
+
+/* `policy` receives the policy's name without its parameters. */
+static void options_of(const cli_settings *s, char policy[POLICY_BYTES], stk_replay_options *o) {
+    o->struct_bytes = sizeof *o;
+    stk_replay_options_default(o);
+    o->verify = s->verify;
+    o->ram_bytes = s->ram_bytes;
+    o->n_slot = (uint64_t)s->n_slot;
+    o->fraction = s->fraction;
+    o->scope = strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
+    o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
+    if (s->policy) {
+        size_t n = strcspn(s->policy, ":");
+        if (n >= POLICY_BYTES) n = POLICY_BYTES - 1; /* and no policy's name */
+        memcpy(policy, s->policy, n);
+        policy[n] = 0;
+        o->policy = policy;
+        o->params = s->policy[strcspn(s->policy, ":")] ? s->policy + n + 1 : NULL;
+    }
+    o->io = s->io;
+    o->cost = s->cost;
+    o->expert_bytes = s->expert_bytes;
+    o->seed = (uint64_t)s->seed;
+    o->progress = cli_progress;
+}
+
+static int replay(const cli_settings *s, const stk_replay_options *o, stk_replay_result *result) {
+    int rc = stk_replay_many((const char *const *)s->operands, (uint32_t)s->n_operand, o, result);
     cli_progress_clear();
     if (rc == STK_EINVAL) return cli_fail(CLI_USAGE, "replay", "%s", stk_error_detail());
+    return rc < 0 ? cli_fail_stk(rc, "replay") : CLI_OK;
+}
+
+/* Room for the layers of the first trace, which are those of all. */
+static int layers_open(const cli_settings *s, stk_replay_detail *d) {
+    stk_trace *trace;
+    stk_trace_info info = {.struct_bytes = sizeof info};
+    int rc = stk_trace_open(&trace, s->operand);
+    if (rc >= 0) rc = stk_trace_get_info(trace, &info);
+    stk_trace_close(&trace);
     if (rc < 0) return cli_fail_stk(rc, "replay");
-    if (!r.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
-    return s->json ? report_json(s, &r) : report(s, &r);
+    d->layers = calloc(info.n_layer, sizeof *d->layers);
+    d->n_layer_max = info.n_layer;
+    return d->layers ? CLI_OK : cli_fail(CLI_FAILED, "replay", "out of memory");
+}
+
+/* Where sequences follow one another and nobody asked for one way, both are told. */
+static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *cold) {
+    stk_replay_options o;
+    char policy[POLICY_BYTES];
+    options_of(s, policy, &o);
+    o.detail = &f->detail;
+    int rc = replay(s, &o, &f->result);
+    if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;
+    stk_replay_result unused = {.struct_bytes = sizeof unused};
+    o.io = NULL;
+    o.reset = STK_RESET_SEQUENCE;
+    o.detail = cold;
+    cli_log_open(s->verbose, true); /* warnings were given */
+    rc = replay(s, &o, &unused);
+    if (rc == CLI_OK) f->other = cold;
+    return rc;
+}
+
+int cli_replay(const cli_settings *s) {
+    figures f = {.result = {.struct_bytes = sizeof f.result}, .detail = {.struct_bytes = sizeof f.detail}};
+    stk_replay_detail cold = {.struct_bytes = sizeof cold};
+    int rc = check(s);
+    if (rc == CLI_OK && s->csv) rc = layers_open(s, &f.detail);
+    if (rc == CLI_OK) rc = replay_both(s, &f, &cold);
+    if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
+    if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
+    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : report(s, &f);
+    free(f.detail.layers);
+    return rc;
 }

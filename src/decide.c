@@ -1,0 +1,69 @@
+/* decide: events from a source into a cache. */
+#include "decide.h"
+
+enum { PROGRESS_STEPS = 4096 };
+
+/* What the running step adds once it is over. */
+typedef struct running {
+    uint32_t n_tok; /* 0: none, or it was aborted */
+    int64_t layer;  /* the latest event's */
+} running;
+
+static int show_progress(const stk_decide *d) {
+    uint64_t done, total;
+    if (!d->progress) return 0;
+    stk_source_progress(d->source, &done, &total);
+    return d->progress(d->progress_user, "replay", done, total) ? stk_fail(STK_ECANCELED, "the replay was cancelled") : 0;
+}
+
+static void end_step(stk_decide *d, running *r) {
+    d->n_token += r->n_tok;
+    d->tally->phases[d->tally->phase].n_token += r->n_tok;
+    r->n_tok = 0;
+}
+
+static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
+    end_step(d, r);
+    bool begins = stk_tally_step(d->tally, step);
+    if (begins && d->reset && d->tally->n_sequence > 1) STK_TRY(stk_cache_reset(d->cache));
+    *r = (running){step->n_tok, -1};
+    return d->n_step++ % PROGRESS_STEPS ? 0 : show_progress(d);
+}
+
+static int take_event(stk_decide *d, running *r, const stk_event *event) {
+    const stk_decision *list;
+    if (!r->n_tok || event->layer <= r->layer)
+        return stk_fail(STK_EFORMAT, "trace: step %llu has an event of layer %u out of order", (unsigned long long)event->step,
+                        event->layer);
+    r->layer = event->layer;
+    int n = stk_cache_event(d->cache, event->layer, event, &list);
+    if (n < 0) return n;
+    stk_tally_event(d->tally, event->layer, list, (uint32_t)n);
+    return 0;
+}
+
+static int take_drop(stk_decide *d, uint32_t key) {
+    const stk_trace_header *h = d->tally->header;
+    if (key >= h->n_layer * h->n_expert) return stk_fail(STK_EFORMAT, "trace: dropped expert %u does not exist", key);
+    stk_tally_drop(d->tally, key);
+    return stk_cache_drop(d->cache, key);
+}
+
+int stk_decide_run(stk_decide *d) {
+    stk_trace_record record;
+    running r = {0, -1};
+    int rc;
+    while ((rc = stk_source_read(d->source, &record)) == 1) {
+        switch (record.kind) {
+        case STK_TRACE_EVENT: rc = take_event(d, &r, &record.event); break;
+        case STK_TRACE_STEP: rc = begin_step(d, &r, &record.step); break;
+        case STK_TRACE_DROP: rc = take_drop(d, record.drop_key); break;
+        case STK_TRACE_CLEAR: rc = stk_cache_clear(d->cache); break;
+        case STK_TRACE_ABORT: r.n_tok = 0; break;
+        default: break;
+        }
+        if (rc < 0) return rc;
+    }
+    end_step(d, &r);
+    return rc;
+}

@@ -1,0 +1,26 @@
+/*
+ * decide: a replay of decisions alone: the cache is driven with the events themselves, without executor, queues or clock. It
+ * decides what the timed path (virtual.h) decides, and counts the same.
+ *
+ * Who may call it: replay.c, benchmarks and tests. Threads: one owner. Memory does not depend on the trace's length.
+ */
+#ifndef STK_DECIDE_H
+#define STK_DECIDE_H
+
+#include "tally.h"
+#include "traces/source.h"
+
+typedef struct stk_decide {
+    stk_source *source;
+    stk_cache *cache;
+    stk_tally *tally;
+    bool reset; /* at each sequence */
+    stk_progress_fn progress;
+    void *progress_user;
+    uint64_t n_step, n_token; /* begun; of steps that were not aborted */
+} stk_decide;
+
+/* All of the source. Errors: its own, the cache's; STK_EFORMAT: an event out of place; STK_ECANCELED by `progress`. */
+int stk_decide_run(stk_decide *d) STK_CHECKED;
+
+#endif
