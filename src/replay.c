@@ -120,7 +120,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(stk_source_open(&r->source, paths, n, &(stk_source_options){r->o.expert_bytes}));
     r->header = stk_source_header(r->source);
     const stk_source_info *info = stk_source_get_info(r->source);
-    if (r->o.verify && !info->recorded)
+    if (r->o.verify && !(info->recorded && r->header->policy[0]))
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
     if (!info->sized && (r->o.ram_bytes || r->o.io))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
