@@ -13,7 +13,7 @@ def help_options(verb):
     """{frozenset of names: what its value is called} from --help."""
     options = {}
     for line in stoker(verb, '--help').expect_success().out.decode().splitlines():
-        if m := re.match(r'  (-(?:\S+, )*-?\S+)( [^ a-z]\S*| f16\S*| ref\S*)?(?: |$)', line):
+        if m := re.match(r'  (-(?:\S+, )*-?\S+)( [^ a-z]\S*| \w+\|\S+)?(?: |$)', line):
             names = frozenset(x.strip().lstrip('-') for x in m[1].split(','))
             options[names] = (m[2] or '').strip()
     expect(options.pop(frozenset({'h', 'help'}), None) == '', 'no --help')
