@@ -120,8 +120,13 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
     class->key_in = calloc((size_t) class->n_slot + 1, sizeof *class->key_in);
     if (!class->free_slots || !class->key_in) return stk_fail(STK_ENOMEM, "cache: out of memory for %u slots", class->n_slot);
     free_all_slots(class);
-    const stk_policy_config policy = {
-        .n_key = c->n_key, .n_expert = c->n_expert, .n_slot = class->n_slot, .seed = config->seed + i, .params = config->params};
+    const stk_policy_config policy = {.n_key = c->n_key,
+                                      .n_expert = c->n_expert,
+                                      .n_slot = class->n_slot,
+                                      .seed = config->seed + i,
+                                      .params = config->params,
+                                      .instance = i,
+                                      .user = config->ops_user};
     STK_TRY(c->ops->open(&class->policy, &policy));
     int64_t bytes = c->ops->save(class->policy, NULL, 0);
     if (bytes < 0) return (int)bytes;

@@ -33,6 +33,7 @@ typedef struct stk_cache_config {
     const stk_policy_ops *ops; /* a policy that is not built in; NULL: by name */
     const char *params;
     uint64_t seed;
+    void *ops_user; /* for ops->open */
 } stk_cache_config;
 
 enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT };

@@ -14,14 +14,14 @@
 
 typedef struct stk_policy stk_policy;
 
-enum stk_why { STK_WHY_DEMAND, STK_WHY_PREFETCH, STK_WHY_WARM };
-
 typedef struct stk_policy_config {
     uint32_t n_key;    /* keys are below this */
     uint32_t n_expert; /* of a layer */
     uint32_t n_slot;   /* capacity */
     uint64_t seed;
     const char *params; /* "name=value,...", NULL for none */
+    uint32_t instance;  /* number of the size class */
+    void *user;         /* of a policy that is not built in */
 } stk_policy_config;
 
 typedef struct stk_policy_ops {
