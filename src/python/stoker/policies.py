@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Optional
 
 import numpy as np
@@ -19,27 +20,30 @@ class PythonLRU(Policy):
     name = "python-lru"
 
     def open(self) -> None:
-        self._used: dict[int, int] = {}  # when each expert was last used
-        self._residents: set[int] = set()
-        self._clock = 0
+        self._order: OrderedDict[int, bool] = OrderedDict()  # oldest first; whether it is resident
+        self._event: list[int] = []
 
     def touch(self, event: Event) -> None:
-        for _, key in sorted(zip(event.counts, (-key for key in event.keys))):
-            self._clock += 1
-            self._used[-key] = self._clock
+        for key in self._event:
+            if not self._order.get(key, True):  # refused, or its read failed
+                del self._order[key]
+        self._event = [-key for _, key in sorted(zip(event.counts, (-key for key in event.keys)))]
+        for key in self._event:
+            if key in self._order:
+                self._order.move_to_end(key)
+            else:
+                self._order[key] = False
 
     def inserted(self, key: int, why: Why) -> None:
-        self._residents.add(key)
         if why != Why.DEMAND:
-            self._clock += 1
-            self._used[key] = self._clock
+            self._order.pop(key, None)
+        self._order[key] = True
 
     def evicted(self, key: int) -> None:
-        self._residents.discard(key)
+        del self._order[key]
 
     def victim(self, busy: Busy) -> Optional[int]:
-        free = [key for key in self._residents if key not in busy]
-        return min(free, key=self._used.__getitem__) if free else None
+        return next((key for key, resident in self._order.items() if resident and key not in busy), None)
 
 
 class ScoreLRU(ScorePolicy):
