@@ -12,7 +12,7 @@ The output never depends on what was cached: logits are the same bits for every 
 """
 
 from ._native import ABI_VERSION, library_path, set_log, version
-from ._structs import Stats
+from ._structs import ReplayCount, Stats
 from .engine import Engine, MemoryInfo
 from .errors import (
     BudgetError,
@@ -35,6 +35,7 @@ from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Why
 from .replay import ReplayResult, SweepPoint, grid, replay, sweep
 from .sampler import GREEDY, Sampler, Sampling
 from .session import Generation, Session
+from .trace import Trace, TraceEvent, TraceInfo, convert
 from .units import parse_bytes
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "PolicyError",
     "PythonLRU",
     "ReadWriteError",
+    "ReplayCount",
     "ReplayResult",
     "Sampler",
     "Sampling",
@@ -75,8 +77,12 @@ __all__ = [
     "StokerError",
     "SweepPoint",
     "TensorInfo",
+    "Trace",
+    "TraceEvent",
+    "TraceInfo",
     "UnsupportedError",
     "Why",
+    "convert",
     "grid",
     "library_path",
     "parse_bytes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes as c
+from collections.abc import Iterable
 from typing import Any, Callable, Optional, Union
 
 import numpy as np
@@ -33,6 +34,7 @@ class Hooks:
         self._n_fault = 0
         self._first_fault = ""
         self._n_event = 0
+        self._opened_ahead = False  # a ScorePolicy, by score_run
         self._n_more = 0  # sizes of experts, beyond the first, that share a ScorePolicy
         if isinstance(make, ScorePolicy):
             self._make, self._next = _no_second, make
@@ -91,12 +93,27 @@ class Hooks:
         if wants["resized"]:
             h.resized = s.KeyFn(self._resized)
 
-    def use_scores(self, scores: Any) -> None:
-        """Scores of a whole run, [n] float64, instead of asking `score` for each event."""
-        self.struct.score = s.ScoreFn()
-        self.struct.scores = scores.ctypes.data_as(c.POINTER(c.c_double))
-        self.struct.n_scores = len(scores)
-        self._scores = scores  # the library keeps its address
+    def score_run(self, parts: Iterable[Events], seed: int) -> None:
+        """Asks the ScorePolicy for the scores of a whole run, and lets the library take them from there."""
+        policy, scores = None, [np.empty(0)]
+        try:
+            for events in parts:
+                if policy is None:
+                    policy = self._new()
+                    self._instances.append(policy)
+                    policy.n_key, policy.n_expert, policy.seed = events.n_key, events.n_expert, seed
+                    self._opened_ahead = True
+                    policy.open()
+                scores.append(checked_scores(policy, events))
+        except Exception as error:  # the rest of the run is LRU's
+            self._raised.append(error)
+        self._scores = np.ascontiguousarray(np.concatenate(scores))  # the library keeps its address
+        h = self.struct
+        h.score = s.ScoreFn()
+        h.scores = self._scores.ctypes.data_as(c.POINTER(c.c_double))
+        h.n_scores = len(self._scores)
+        if policy is None:
+            h.open, h.close = s.OpenFn(), s.CloseFn()
 
     # ---- What the library calls ----
 
@@ -122,7 +139,8 @@ class Hooks:
         """Scores of experts of all sizes come from one instance."""
         if not self._instances:
             return self._open(user, shape, out)
-        self._n_more += 1
+        self._n_more += not self._opened_ahead
+        self._opened_ahead = False
         out[0] = 1
         return 0
 
@@ -195,7 +213,7 @@ class Hooks:
     def _score(self, number: int, struct: Any, out: Any) -> int:
         try:
             policy = self._instances[number - 1]
-            events = one_event(struct.contents, policy.n_expert, self._n_event)
+            events = one_event(struct.contents, policy, self._n_event)
             self._n_event += 1
             np.ctypeslib.as_array(out, (events.n_lookup,))[:] = checked_scores(policy, events)
             return 0
@@ -242,11 +260,12 @@ def _no_second() -> AnyPolicy:
 _OPTIONAL = ("touch", "admit", "inserted", "evicted", "resized")
 
 
-def one_event(struct: Any, n_expert: int, index: int) -> Events:
+def one_event(struct: Any, policy: AnyPolicy, index: int) -> Events:
     """An event of the library as a table of one."""
     n = struct.n
     return Events(
-        n_expert=n_expert,
+        n_expert=policy.n_expert,
+        n_key=policy.n_key,
         index=index,
         layer=np.array([struct.layer], np.uint32),
         step=np.array([struct.step], np.uint64),

@@ -75,7 +75,15 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_sampler_close": (None, [_PP]),
     "stk_sampler_accept": (_int, [_P, _i32]),
     "stk_sampler_sample": (_i32, [_P, _P]),
+    "stk_trace_open": (_int, [_PP, _str]),
+    "stk_trace_close": (None, [_PP]),
+    "stk_trace_get_info": (_int, [_P, _ptr(s.TraceInfoStruct)]),
+    "stk_trace_next": (_int, [_P, _ptr(s.TraceEventStruct)]),
+    "stk_trace_is_cut": (_int, [_P]),
+    "stk_trace_convert_options_default": (None, [_ptr(s.TraceConvertOptionsStruct)]),
+    "stk_trace_convert": (_int, [_ptr(_str), _u32, _str, _ptr(s.TraceConvertOptionsStruct)]),
     "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct)]),
+    "stk_replay_many": (_int, [_ptr(_str), _u32, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
     "stk_replay": (_int, [_str, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
 }
 

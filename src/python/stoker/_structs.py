@@ -9,6 +9,7 @@ U32 = Annotated[int, c.c_uint32]
 I32 = Annotated[int, c.c_int32]
 U64 = Annotated[int, c.c_uint64]
 F32 = Annotated[float, c.c_float]
+F64 = Annotated[float, c.c_double]
 Text = Annotated[bytes, c.c_char_p]
 Address = Annotated[Any, c.c_void_p]
 U64x4 = Annotated[Any, c.c_uint64 * 4]
@@ -252,6 +253,95 @@ class SamplerOptionsStruct(Struct):
 
 
 @layout
+class TraceInfoStruct(Struct):
+    n_layer: U32
+    n_expert: U32
+    k: U32
+    n_batch: U32
+    recorded: U32
+    sized: U32
+    reserved: U32
+    expert_bytes: U64
+    n_slot: U64
+    ram_bytes: U64
+    format: Text
+    model: Text
+    policy: Text
+    io: Text
+
+
+@layout
+class TraceEventStruct(Struct):
+    decode: U32
+    step: U64
+    layer: U32
+    model_layer: U32
+    n_tok: U32
+    k: U32
+    n_top: U32
+    n_expert: U32
+    seq: Address
+    pos: Address
+    token: Address
+    ids: Address
+    weights: Address
+    top_ids: Address
+    top_scores: Address
+
+
+@layout
+class TraceConvertOptionsStruct(Struct):
+    format: U32
+    first_step: U64
+    n_step: U64
+    expert_bytes: U64
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+class ReplayCount(c.Structure):
+    """What happened in a phase or a layer: as in `Stats`."""
+
+    n_token: U64
+    n_event: U64
+    n_lookup: U64
+    n_hit: U64
+    n_miss: U64
+    n_evict: U64
+    bytes: U64
+    read_bytes: U64
+    step_ns: U64
+
+    _fields_ = [(name, c.c_uint64) for name in __annotations__]
+
+    @property
+    def hit_rate(self) -> float:
+        """Lookups that found their expert resident, 0 to 1; 0 before the first lookup."""
+        return self.n_hit / self.n_lookup if self.n_lookup else 0.0
+
+    def __repr__(self) -> str:
+        return f"ReplayCount({', '.join(f'{name}={getattr(self, name)}' for name in field_names(ReplayCount))})"
+
+
+class ReplayLayerStruct(c.Structure):
+    _fields_ = [("layer", c.c_uint32), ("n_slot", c.c_uint32), ("prefill", ReplayCount), ("decode", ReplayCount)]
+
+
+@layout
+class ReplayDetailStruct(Struct):
+    sized: U32
+    n_sequence: U64
+    n_expert: U64
+    token_slots: U64
+    prefill: ReplayCount
+    decode: ReplayCount
+    layers: Annotated[Any, c.POINTER(ReplayLayerStruct)]
+    n_layer_max: U32
+    n_layer: U32
+    policy: Annotated[Any, c.c_char * 64]
+
+
+@layout
 class ReplayOptionsStruct(Struct):
     verify: U32
     ram_bytes: U64
@@ -261,6 +351,13 @@ class ReplayOptionsStruct(Struct):
     seed: U64
     progress: Annotated[Any, ProgressFn]
     progress_user: Address
+    fraction: F64
+    scope: U32
+    reset: U32
+    params: Text
+    cost: Text
+    expert_bytes: U64
+    detail: Annotated[Any, c.POINTER(ReplayDetailStruct)]
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
 
 
@@ -286,6 +383,12 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_batch": BatchStruct,
     "stk_stats": Stats,
     "stk_sampler_options": SamplerOptionsStruct,
+    "stk_trace_info": TraceInfoStruct,
+    "stk_trace_event": TraceEventStruct,
+    "stk_trace_convert_options": TraceConvertOptionsStruct,
+    "stk_replay_count": ReplayCount,
+    "stk_replay_layer": ReplayLayerStruct,
+    "stk_replay_detail": ReplayDetailStruct,
     "stk_replay_options": ReplayOptionsStruct,
     "stk_replay_result": ReplayResultStruct,
 }

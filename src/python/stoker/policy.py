@@ -180,15 +180,16 @@ class Events:
     `first[i]` to `first[i + 1]` of `keys` and `counts`.
 
     `layer`, `step` and `n_tok` are [n_event], `first` is [n_event + 1]; `keys` (ascending within an event) and `counts` (tokens of
-    each expert) are [n_lookup]. `index` is the number of the first event in its run.
+    each expert) are [n_lookup]; keys are below `n_key`. `index` is the number of the first event in its run.
     """
 
-    __slots__ = ("counts", "first", "index", "keys", "layer", "n_expert", "n_tok", "step")
+    __slots__ = ("counts", "first", "index", "keys", "layer", "n_expert", "n_key", "n_tok", "step")
 
     def __init__(
         self,
         *,
         n_expert: int,
+        n_key: int,
         index: int,
         layer: npt.NDArray[np.uint32],
         step: npt.NDArray[np.uint64],
@@ -197,7 +198,7 @@ class Events:
         keys: npt.NDArray[np.uint32],
         counts: npt.NDArray[np.uint32],
     ) -> None:
-        self.n_expert, self.index = n_expert, index
+        self.n_expert, self.n_key, self.index = n_expert, n_key, index
         self.layer, self.step, self.n_tok, self.first, self.keys, self.counts = layer, step, n_tok, first, keys, counts
 
     @property
@@ -226,6 +227,7 @@ class Events:
         a, b = int(self.first[begin]), int(self.first[end])
         return Events(
             n_expert=self.n_expert,
+            n_key=self.n_key,
             index=self.index + begin,
             layer=self.layer[begin:end],
             step=self.step[begin:end],

@@ -71,9 +71,9 @@ def struct_fields(name: str) -> list[tuple[str, str]]:
         if fn := re.match(r".*\(\*(\w+)\)\(", line):
             fields.append(("fn", fn[1]))
         else:
-            one = re.match(r"(.*?[\s*])(\w+)(\[\d+\])?$", line)
+            one = re.match(r"(.*?[\s*])([\w, ]+)(\[\d+\])?$", line)
             assert one, line
-            fields.append((one[1].strip() + (one[3] or ""), one[2]))
+            fields += [(one[1].strip() + (one[3] or ""), name.strip()) for name in one[2].split(",")]
     return fields
 
 

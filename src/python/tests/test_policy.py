@@ -290,6 +290,7 @@ def test_decayed_frequency_counts_as_it_says() -> None:
     first = np.arange(0, 2 * len(lists) + 1, 2)
     events = stoker.Events(
         n_expert=4,
+        n_key=8,
         index=0,
         layer=layer,
         step=np.arange(40, dtype=np.uint64) // 2,
