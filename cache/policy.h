@@ -16,8 +16,6 @@
 
 typedef struct stk_policy stk_policy;
 
-enum stk_why { STK_WHY_DEMAND, STK_WHY_PREFETCH, STK_WHY_WARM };
-
 typedef struct stk_policy_config {
     uint32_t n_key;    /* keys are below this */
     uint32_t n_expert; /* of a layer */
@@ -27,6 +25,9 @@ typedef struct stk_policy_config {
     struct stk_future_cursor *future; /* for policies that need it, NULL otherwise: shared by all instances of a cache */
     const uint32_t *layers;           /* [n_key / n_expert] dense layer number of each of its layers; NULL: 0, 1, ... */
     bool *told;                       /* of the cache, so that a notice is logged once, not by every instance; NULL: no notices */
+    uint32_t instance;                /* number of the size class */
+    uint32_t n_key_all;               /* keys of all size classes; 0: this is the only one */
+    void *user;                       /* of a policy that is not built in */
 } stk_policy_config;
 
 /* A number that a policy takes: for its reader, `stoker tune` and the documentation. */
