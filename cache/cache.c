@@ -27,6 +27,7 @@ struct stk_cache {
     uint32_t n_layer, n_expert, n_key, n_class;
     struct class *classes; /* [n_class] */
     uint32_t *layer_class; /* [n_layer] */
+    uint8_t *has_layer;    /* [n_layer] for opening a class's policy */
     int32_t *slot_of;      /* [n_key] slot in the key's class, or -1 */
     uint64_t *busy;        /* [n_key bits] */
     uint64_t *coming;      /* [n_key bits] prefetched, and not used by an event since */
@@ -101,8 +102,13 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
     class->key_in = calloc((size_t) class->n_slot + 1, sizeof *class->key_in);
     if (!class->free_slots || !class->key_in) return stk_fail(STK_ENOMEM, "cache: out of memory for %u slots", class->n_slot);
     free_all_slots(class);
-    const stk_policy_config policy = {
-        .n_key = c->n_key, .n_expert = c->n_expert, .n_slot = class->n_slot, .seed = config->seed + i, .params = config->params};
+    for (uint32_t layer = 0; layer < c->n_layer; layer++) c->has_layer[layer] = config->layer_class[layer] == i;
+    const stk_policy_config policy = {.n_key = c->n_key,
+                                      .n_expert = c->n_expert,
+                                      .n_slot = class->n_slot,
+                                      .seed = config->seed + i,
+                                      .has_layer = c->has_layer,
+                                      .params = config->params};
     STK_TRY(c->ops->open(&class->policy, &policy));
     int64_t bytes = c->ops->save(class->policy, NULL, 0);
     if (bytes < 0) return (int)bytes;
@@ -113,6 +119,7 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
 static int open_all(stk_cache *c, const stk_cache_config *config) {
     c->classes = calloc(c->n_class, sizeof *c->classes);
     c->layer_class = calloc(c->n_layer, sizeof *c->layer_class);
+    c->has_layer = calloc(c->n_layer, sizeof *c->has_layer);
     c->slot_of = malloc(sizeof *c->slot_of * c->n_key);
     c->busy = calloc(n_words(c->n_key), sizeof *c->busy);
     c->coming = calloc(n_words(c->n_key), sizeof *c->coming);
@@ -120,7 +127,7 @@ static int open_all(stk_cache *c, const stk_cache_config *config) {
     c->misses = calloc(c->n_expert, sizeof *c->misses);
     c->scratch = calloc(c->n_expert, 2 * sizeof *c->scratch);
     c->list = calloc(c->n_expert, sizeof *c->list);
-    if (!c->classes || !c->layer_class || !c->slot_of || !c->busy || !c->coming || !c->keys || !c->misses || !c->scratch ||
+    if (!c->classes || !c->layer_class || !c->has_layer || !c->slot_of || !c->busy || !c->coming || !c->keys || !c->misses || !c->scratch ||
         !c->list)
         return stk_fail(STK_ENOMEM, "cache: out of memory for %u experts", c->n_key);
     memcpy(c->layer_class, config->layer_class, sizeof *c->layer_class * c->n_layer);
@@ -159,6 +166,7 @@ void stk_cache_close(stk_cache **cache) {
     }
     free(c->classes);
     free(c->layer_class);
+    free(c->has_layer);
     free(c->slot_of);
     free(c->busy);
     free(c->coming);

@@ -10,6 +10,7 @@
 #include "cache/policy.h"
 
 extern const stk_policy_ops stk_policy_lru;
+extern const stk_policy_ops stk_policy_learned;
 extern const stk_policy_ops stk_policy_random;
 
 /* STK_EINVAL when `params` names anything: for policies that have nothing to set. */

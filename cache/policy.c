@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-static const stk_policy_ops *const policies[] = {&stk_policy_lru, &stk_policy_random};
-static const char *const names[STK_ARRAY_LEN(policies) + 1] = {"lru", "random", NULL};
+static const stk_policy_ops *const policies[] = {&stk_policy_lru, &stk_policy_learned, &stk_policy_random};
+static const char *const names[STK_ARRAY_LEN(policies) + 1] = {"lru", "learned", "random", NULL};
 
 const stk_policy_ops *stk_policy_find(const char *name) {
     for (size_t i = 0; i < STK_ARRAY_LEN(policies); i++)
