@@ -127,8 +127,8 @@ static int open_all(stk_cache *c, const stk_cache_config *config) {
     c->misses = calloc(c->n_expert, sizeof *c->misses);
     c->scratch = calloc(c->n_expert, 2 * sizeof *c->scratch);
     c->list = calloc(c->n_expert, sizeof *c->list);
-    if (!c->classes || !c->layer_class || !c->has_layer || !c->slot_of || !c->busy || !c->coming || !c->keys || !c->misses || !c->scratch ||
-        !c->list)
+    if (!c->classes || !c->layer_class || !c->has_layer || !c->slot_of || !c->busy || !c->coming || !c->keys || !c->misses ||
+        !c->scratch || !c->list)
         return stk_fail(STK_ENOMEM, "cache: out of memory for %u experts", c->n_key);
     memcpy(c->layer_class, config->layer_class, sizeof *c->layer_class * c->n_layer);
     memset(c->slot_of, 0xff, sizeof *c->slot_of * c->n_key);

@@ -36,9 +36,9 @@ struct layer {
 struct stk_policy {
     stk_learned_model model;
     uint32_t n_key, n_expert, n_pad, n_slot, n_resident, n_layer;
-    bool has_waited; /* the last victim asked for was to wait for the next wave */
-    uint32_t n_held; /* of the running event: */
-    uint32_t *held;  /* [n_expert] */
+    bool has_waited;       /* the last victim asked for was to wait for the next wave */
+    uint32_t n_held;       /* of the running event: */
+    uint32_t *held;        /* [n_expert] */
     int32_t *layer_of;     /* [n_key / n_expert] index in layers, or NO_LAYER */
     struct layer *layers;  /* [n_layer] */
     uint8_t *flags;        /* [n_key] */
@@ -167,9 +167,15 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
     if (k != p->model.k) set_size(p, k);
     stk_learned_observe(&p->model, &layer->model, event);
     uint8_t *flags = p->flags + layer->first_key;
-    for (uint32_t e = 0; e < experts_in(p, layer); e++) flags[e] &= (uint8_t)~FETCHED_AHEAD;
-    for (uint32_t i = 0; i < n; i++) p->flags[keys[i]] |= OF_EVENT;
-    for (uint32_t e = 0; e < experts_in(p, layer); e++) refresh_keep(p, layer, e);
+    const float *score = layer->model.score;
+    for (uint32_t e = 0, n_expert = experts_in(p, layer); e < n_expert; e++) {
+        flags[e] &= RESIDENT;
+        layer->keep[e] = flags[e] ? score[e] : INFINITY;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        p->flags[keys[i]] |= OF_EVENT;
+        refresh_keep(p, layer, keys[i] - layer->first_key);
+    }
     return 0;
 }
 
@@ -280,8 +286,7 @@ static size_t state_bytes(const stk_policy *p) {
 static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
     size_t bytes = state_bytes(p);
     if (cap < bytes) return (int64_t)bytes;
-    const state_head head = {STATE_MAGIC, p->n_key,      p->n_expert, p->n_layer,
-                             p->n_slot,   p->n_resident, p->model.k,  p->has_waited};
+    const state_head head = {STATE_MAGIC, p->n_key, p->n_expert, p->n_layer, p->n_slot, p->n_resident, p->model.k, p->has_waited};
     unsigned char *to = out;
     memcpy(to, &head, sizeof head);
     to += sizeof head;
@@ -295,8 +300,9 @@ static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
 static int check_head(const stk_policy *p, const state_head *head, size_t bytes) {
     if (head->magic != STATE_MAGIC) return stk_fail(STK_EFORMAT, "saved state of policy learned: made by another policy");
     if (head->n_key != p->n_key || head->n_expert != p->n_expert || head->n_layer != p->n_layer || bytes != state_bytes(p))
-        return stk_fail(STK_EFORMAT, "saved state of policy learned: %zu bytes of %u layers and %u experts, expected %zu of %u and %u",
-                        bytes, head->n_layer, head->n_key, state_bytes(p), p->n_layer, p->n_key);
+        return stk_fail(STK_EFORMAT,
+                        "saved state of policy learned: %zu bytes of %u layers and %u experts, expected %zu of %u and %u", bytes,
+                        head->n_layer, head->n_key, state_bytes(p), p->n_layer, p->n_key);
     if (head->n_resident > p->n_slot)
         return stk_fail(STK_EFORMAT, "saved state of policy learned: %u experts for %u slots", head->n_resident, p->n_slot);
     if (head->k > p->n_expert || head->has_waited > 1)

@@ -19,7 +19,7 @@ enum {
 };
 #define PRIOR_SAMPLES 4096.0 /* what the shipped prior counts for */
 #define MOST_SAMPLES  0x1p21 /* the sums are halved there: old samples fade, and no sum grows without end */
-#define RIDGE         0.1      /* so that a feature that is always zero keeps its weight */
+#define RIDGE         0.1    /* so that a feature that is always zero keeps its weight */
 #define RECALL_DAMP   0.5f   /* matches of a weight below this say little */
 
 /* Half-lives of 4, 16, 64 and 512 tokens. */
@@ -216,8 +216,8 @@ static uint32_t count_at(const uint64_t planes[N_PLANE * N_WORD], uint32_t at) {
 }
 
 /*
- * The past tokens that share at least half of the present one's experts, latest first. Likeness counts what they share four times,
- * what the tokens before both share twice. `from` is the place of the latest past token.
+ * The past tokens that share at least half of the present one's experts, latest first. Likeness counts what they share four
+ * times, what the tokens before both share twice. `from` is the place of the latest past token.
  */
 static uint32_t find_candidates(uint32_t n, uint32_t from, const uint64_t *now, const uint64_t *before, match *list) {
     uint32_t n_found = 0, least = (n + 1) / 2;
@@ -226,7 +226,7 @@ static uint32_t find_candidates(uint32_t n, uint32_t from, const uint64_t *now, 
         uint64_t found = at_least(now, word, least), up_to = ~(uint64_t)0 >> (63 - from % 64);
         if (i == 0) found &= up_to;
         if (i == N_WORD) found &= ~up_to;
-        for (; found; ) {
+        for (; found;) {
             uint32_t bit = 63 - (uint32_t)__builtin_clzll(found), at = word * 64 + bit;
             found ^= (uint64_t)1 << bit;
             uint32_t likeness = 4 * count_at(now, at) + 2 * count_at(before, (at + STK_LEARNED_WINDOW - 1) % STK_LEARNED_WINDOW);
@@ -369,8 +369,7 @@ static void observe_token(stk_learned_model *m, stk_learned_layer *layer, const 
     if (!is_last) return;
     match list[MAX_CANDIDATE];
     uint32_t n_match = 0;
-    if (n_kept)
-        n_match = find_candidates(n_kept, (at + STK_LEARNED_WINDOW - 1) % STK_LEARNED_WINDOW, now, before, list);
+    if (n_kept) n_match = find_candidates(n_kept, (at + STK_LEARNED_WINDOW - 1) % STK_LEARNED_WINDOW, now, before, list);
     n_match = keep_likest(list, n_match);
     memset(layer->recall, 0, sizeof(float) * pad);
     follow(m, layer, list, n_match, at, m->weights + STK_LEARNED_RECALL, layer->recall);

@@ -3,10 +3,10 @@
  * knows nothing of residency.
  *
  * Of each expert a layer keeps a few features, all from its own past: use counts decayed at several rates, long-run popularity,
- * whether the present token uses it, the router's scores of those that just missed, and an episodic recall: which experts followed
- * at the moments of this sequence that resembled the present one. An expert's score is a weighted sum of them and stands for the
- * mean of g^(d-1), d being the number of tokens to its next use. The horizon 1 / (1 - g) is as long as an expert would stay in a
- * cache of that size.
+ * whether the present token uses it, the router's scores of those that just missed, and an episodic recall: which experts
+ * followed at the moments of this sequence that resembled the present one. An expert's score is a weighted sum of them and stands
+ * for the mean of g^(d-1), d being the number of tokens to its next use. The horizon 1 / (1 - g) is as long as an expert would
+ * stay in a cache of that size.
  *
  * The weights are those of a ridge regression: the shipped prior stands for some samples, and to them are added those seen here.
  * Every STK_LEARNED_PERIOD tokens all experts' features are put aside; the tokens that follow give their labels.
@@ -77,10 +77,10 @@ typedef struct stk_learned_model {
     uint32_t k;       /* experts of a token; 0 until the first event */
     float weights[STK_LEARNED_N_FEATURE];
     stk_learned_sums sums;
-    float *scratch; /* [n_pad] */
-    uint16_t *set;  /* [n_expert] */
+    float *scratch;                                             /* [n_pad] */
+    uint16_t *set;                                              /* [n_expert] */
     float label[STK_LEARNED_N_HORIZON][STK_LEARNED_PERIOD + 1]; /* by tokens to the next use; 0: none */
-    float match_weight[6 * STK_LEARNED_MAX_SET + 1]; /* by likeness */
+    float match_weight[6 * STK_LEARNED_MAX_SET + 1];            /* by likeness */
 } stk_learned_model;
 
 /* Bytes of a layer's saved block, and of the part behind it that can be worked out from the former. Multiples of 64. */

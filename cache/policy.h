@@ -22,7 +22,7 @@ typedef struct stk_policy_config {
     uint32_t n_slot;   /* capacity */
     uint64_t seed;
     const uint8_t *has_layer; /* [n_key / n_expert] whether the layer's experts come here; NULL: all do. Of open alone */
-    const char *params; /* "name=value,...", NULL for none */
+    const char *params;       /* "name=value,...", NULL for none */
 } stk_policy_config;
 
 typedef struct stk_policy_ops {

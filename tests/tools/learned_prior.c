@@ -119,8 +119,9 @@ int main(int argc, char **argv) {
     }
     for (uint32_t i = 0; i < N_F; i++)
         for (uint32_t j = 0; j <= i; j++) xx[i][j] = (float)(all.xx[i][j] / all.n);
-    printf("/* learned_prior: made by tests/oracle/make_learned_prior.py. Weights of features; nothing in it names an expert. */\n"
-           "#include \"cache/learned_model.h\"\n");
+    printf(
+        "/* learned_prior: made by tests/oracle/make_learned_prior.py. Weights of features; nothing in it names an expert. */\n"
+        "#include \"cache/learned_model.h\"\n");
     print_rows("stk_learned_prior_xx[STK_LEARNED_N_FEATURE][STK_LEARNED_N_FEATURE]", N_F, xx);
     print_rows("stk_learned_prior_w[STK_LEARNED_N_HORIZON][STK_LEARNED_N_FEATURE]", STK_LEARNED_N_HORIZON, w);
     return 0;

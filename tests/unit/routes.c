@@ -67,7 +67,8 @@ static bool read_json(routes *r, FILE *f) {
     static char text[1 << 20];
     uint64_t n = 0, cap = 1 << 18;
     text[fread(text, 1, sizeof text - 1, f)] = 0;
-    const char *experts = strstr(text, "\"expertsPerLayer\":"), *layers = strstr(text, "\"layers\":"), *k = strstr(text, "\"topK\":");
+    const char *experts = strstr(text, "\"expertsPerLayer\":"), *layers = strstr(text, "\"layers\":"),
+               *k = strstr(text, "\"topK\":");
     const char *at = strstr(text, "\"selections\":");
     *r = (routes){.n_seq = 1};
     if (!experts || !layers || !k || !at || !(r->n_tok = calloc(1, sizeof *r->n_tok))) return false;
