@@ -167,11 +167,13 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
     if (k != p->model.k) set_size(p, k);
     stk_learned_observe(&p->model, &layer->model, event);
     uint8_t *flags = p->flags + layer->first_key;
-    const float *score = layer->model.score;
-    for (uint32_t e = 0, n_expert = experts_in(p, layer); e < n_expert; e++) {
+    const float *restrict score = layer->model.score;
+    float *restrict keep = layer->keep;
+    for (size_t e = 0, n_expert = experts_in(p, layer); e < n_expert; e++) {
         flags[e] &= RESIDENT;
-        layer->keep[e] = flags[e] ? score[e] : INFINITY;
+        keep[e] = flags[e] ? score[e] : INFINITY;
     }
+    layer->is_stale = true;
     for (uint32_t i = 0; i < n; i++) {
         p->flags[keys[i]] |= OF_EVENT;
         refresh_keep(p, layer, keys[i] - layer->first_key);
@@ -179,15 +181,28 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
     return 0;
 }
 
-static void find_lowest(const stk_policy *p, struct layer *layer) {
-    float least[LANES], lowest = INFINITY;
-    for (uint32_t i = 0; i < LANES; i++) least[i] = INFINITY;
-    for (uint32_t e = 0; e < p->n_pad; e += LANES)
-        for (uint32_t i = 0; i < LANES; i++) least[i] = layer->keep[e + i] < least[i] ? layer->keep[e + i] : least[i];
-    for (uint32_t i = 0; i < LANES; i++) lowest = STK_MIN(lowest, least[i]);
-    uint32_t e = 0;
-    while (layer->keep[e] != lowest) e++;
-    layer->lowest = e;
+/* The least of LANES scores, by halves, which is quick; which of two equal ones does not matter. */
+static inline float least_of(const float *keep) {
+    float x[LANES];
+    memcpy(x, keep, sizeof x);
+    for (uint32_t i = 0; i < 8; i++) x[i] = x[i] < x[i + 8] ? x[i] : x[i + 8];
+    for (uint32_t i = 0; i < 4; i++) x[i] = x[i] < x[i + 4] ? x[i] : x[i + 4];
+    x[0] = x[0] < x[2] ? x[0] : x[2];
+    x[1] = x[1] < x[3] ? x[1] : x[3];
+    return x[0] < x[1] ? x[0] : x[1];
+}
+
+static void find_lowest(const struct stk_policy *p, struct layer *layer) {
+    const float *keep = layer->keep;
+    float lowest = least_of(keep);
+    size_t in = 0;
+    for (size_t e = LANES, n_pad = p->n_pad; e < n_pad; e += LANES) {
+        float least = least_of(keep + e);
+        in = least < lowest ? e : in;
+        lowest = least < lowest ? least : lowest;
+    }
+    while (keep[in] != lowest) in++;
+    layer->lowest = (uint32_t)in;
     layer->lowest_keep = lowest;
     layer->is_stale = false;
 }

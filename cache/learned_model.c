@@ -142,11 +142,11 @@ void stk_learned_solve(stk_learned_model *m) {
     for (uint32_t i = 0; i < N_F; i++) m->weights[i] = is_good ? (float)w[i] : stk_learned_prior_w[m->horizon][i];
 }
 
-static double dot(const float *a, const float *b, uint32_t n_pad) {
+static double dot(const float *a, const float *b, size_t n_pad) {
     float lanes[LANES] = {0};
     double sum = 0;
-    for (uint32_t e = 0; e < n_pad; e += LANES)
-        for (uint32_t i = 0; i < LANES; i++) lanes[i] += a[e + i] * b[e + i];
+    for (size_t e = 0; e < n_pad; e += LANES)
+        for (size_t i = 0; i < LANES; i++) lanes[i] += a[e + i] * b[e + i];
     for (uint32_t i = 0; i < LANES; i++) sum += (double)lanes[i];
     return sum;
 }
@@ -285,9 +285,9 @@ static void begin_sequence(stk_learned_model *m, stk_learned_layer *layer) {
 }
 
 /* x *= keep; x += 1 - keep for the experts of the set. */
-static void fade(float *x, uint32_t n_pad, float keep, const uint16_t *set, uint32_t n) {
-    for (uint32_t e = 0; e < n_pad; e += LANES)
-        for (uint32_t i = 0; i < LANES; i++) x[e + i] *= keep;
+static void fade(float *x, size_t n_pad, float keep, const uint16_t *set, uint32_t n) {
+    for (size_t e = 0; e < n_pad; e += LANES)
+        for (size_t i = e; i < e + LANES; i++) x[i] *= keep;
     for (uint32_t i = 0; i < n; i++) x[set[i]] += 1 - keep;
 }
 
@@ -333,15 +333,19 @@ static void put_aside(const stk_learned_model *m, stk_learned_layer *layer, cons
 }
 
 static void score_all(const stk_learned_model *m, stk_learned_layer *layer, const uint16_t *set, uint32_t n) {
-    const float *w = m->weights, *d = layer->decay;
-    uint32_t pad = m->n_pad;
-    for (uint32_t e = 0; e < pad; e += LANES)
-        for (uint32_t i = e; i < e + LANES; i++) {
-            float s = layer->recall[i] + w[STK_LEARNED_DECAY] * d[i] + w[STK_LEARNED_DECAY + 1] * d[pad + i] +
-                      w[STK_LEARNED_DECAY + 2] * d[2 * pad + i] + w[STK_LEARNED_DECAY + 3] * d[3 * pad + i];
-            layer->score[i] = s + w[STK_LEARNED_POPULAR] * layer->popular[i] + w[STK_LEARNED_NEAR] * layer->near[i];
+    size_t pad = m->n_pad;
+    const float *restrict fast = layer->decay, *restrict mid = fast + pad, *restrict slow = mid + pad,
+                          *restrict long_run = slow + pad;
+    const float *restrict popular = layer->popular, *restrict near = layer->near, *restrict recall = layer->recall;
+    float *restrict score = layer->score, w[N_F];
+    memcpy(w, m->weights, sizeof w);
+    for (size_t e = 0; e < pad; e += LANES)
+        for (size_t i = e; i < e + LANES; i++) {
+            float s = recall[i] + w[STK_LEARNED_DECAY] * fast[i] + w[STK_LEARNED_DECAY + 1] * mid[i];
+            s = s + w[STK_LEARNED_DECAY + 2] * slow[i] + w[STK_LEARNED_DECAY + 3] * long_run[i];
+            score[i] = s + w[STK_LEARNED_POPULAR] * popular[i] + w[STK_LEARNED_NEAR] * near[i];
         }
-    for (uint32_t i = 0; i < n; i++) layer->score[set[i]] += w[STK_LEARNED_NOW];
+    for (uint32_t i = 0; i < n; i++) score[set[i]] += w[STK_LEARNED_NOW];
 }
 
 /* A token and its distinct experts. Scores follow for the last token of an event only. */
