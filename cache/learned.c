@@ -69,8 +69,10 @@ static uint32_t experts_in(const stk_policy *p, const struct layer *layer) {
 
 static void make_empty(stk_policy *p) {
     memset(p->flags, 0, p->n_key);
-    for (uint32_t i = 0; i < p->n_layer; i++)
+    for (uint32_t i = 0; i < p->n_layer; i++) {
         for (uint32_t e = 0; e < p->n_pad; e++) p->layers[i].keep[e] = INFINITY;
+        p->layers[i].is_stale = true;
+    }
     p->n_resident = p->n_held = 0;
     p->has_waited = false;
 }
