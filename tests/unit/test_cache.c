@@ -141,7 +141,7 @@ Test(cache, random_events_with_refusals) {
 /* What holds for any policy: no slot holds two experts, nothing leaves before it is computed, the counts add up. */
 Test(cache, invariants_hold_for_every_policy) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
-        const stk_cache_class class = {.n_slot = 11};
+        const stk_cache_class class = {.n_slot = 11, .n_transit = 4};
         stk_cache_config config = config_of(64, 4, &class);
         config.policy = *name;
         stk_cache *cache = open_cache(&config);
@@ -167,7 +167,7 @@ Test(cache, invariants_hold_for_every_policy) {
                     n_resident--;
                 }
                 if (d->kind == STK_ADMIT) n_resident++;
-                resident[d->key] = 1;
+                resident[d->key] = d->kind != STK_TRANSIT;
             }
             cr_assert_leq(n_resident, 11);
             uint32_t in_slot[11] = {0};
@@ -316,7 +316,7 @@ Test(cache, bad_configurations_are_named) {
     bad.policy = "fifo";
     cr_assert_eq(stk_cache_open(&cache, &bad), STK_EINVAL);
     cr_assert_not_null(strstr(stk_error_detail(), "fifo"));
-    cr_assert_not_null(strstr(stk_error_detail(), "lru, random"));
+    cr_assert_not_null(strstr(stk_error_detail(), "lru, learned, random"));
     bad.policy = NULL;
     cr_assert_eq(stk_cache_open(&cache, &bad), STK_EINVAL);
     bad = good;
