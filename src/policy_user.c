@@ -33,15 +33,15 @@ struct stk_policy {
     stk_policy *lru;
     uint64_t *resident; /* [n_key bits] */
     /* For scores: */
-    uint64_t serial;
-    double best;         /* the greatest score so far */
-    double *score;       /* [n_key] */
-    uint64_t *used;      /* [n_key] serial */
-    double *event_score; /* [n_expert] */
-    uint64_t *scratch;   /* [2 * n_expert] */
-    uint32_t *heap;      /* [n_key] residents, the next victim first */
-    uint32_t *at;        /* [n_key] position in heap, or ABSENT */
-    uint32_t *set_aside; /* [n_key] busy keys while a victim is looked for */
+    uint64_t serial, cold; /* the latest, which rises; that of predicted experts, which falls */
+    double best;           /* the greatest score so far */
+    double *score;         /* [n_key] */
+    uint64_t *used;        /* [n_key] serial */
+    double *event_score;   /* [n_expert] */
+    uint64_t *scratch;     /* [2 * n_expert] */
+    uint32_t *heap;        /* [n_key] residents, the next victim first */
+    uint32_t *at;          /* [n_key] position in heap, or ABSENT */
+    uint32_t *set_aside;   /* [n_key] busy keys while a victim is looked for */
 };
 
 static bool has_bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> (i % 64) & 1; }
@@ -189,6 +189,7 @@ static bool take_memory(stk_policy *p, const stk_policy_config *config) {
     memset(p->at, 0xff, sizeof *p->at * p->n_key);
     for (uint32_t key = 0; key < p->n_key; key++) p->score[key] = -INFINITY;
     p->best = -INFINITY;
+    p->serial = p->cold = UINT64_MAX / 2;
     return true;
 }
 
@@ -305,8 +306,8 @@ static int user_inserted(stk_policy *p, uint32_t key, enum stk_why why) {
     p->resident[key / 64] |= (uint64_t)1 << (key % 64);
     if (is_scored(h)) {
         if (why != STK_WHY_DEMAND) {
-            p->used[key] = ++p->serial;
-            p->score[key] = p->best;
+            p->used[key] = why == STK_WHY_PREFETCH ? --p->cold : ++p->serial;
+            p->score[key] = why == STK_WHY_PREFETCH ? -INFINITY : p->best;
         }
         heap_add(p, key, p->n_resident);
     }

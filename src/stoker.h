@@ -206,7 +206,8 @@ typedef struct stk_policy_shape {
  *
  * Who leaves is said by one of three: `victim`; `score`; or `scores`, which is what `score` would say for the whole run, computed
  * in advance (for replays). With scores, the resident of the least score leaves; among equals the least recently used one. An
- * expert keeps its score until its next event; one that comes in without an event counts as the best so far.
+ * expert keeps its score until its next event; one that was predicted counts as the worst until then, as with LRU, and one that
+ * was there when the engine opened as the best so far.
  */
 typedef struct stk_policy_hooks {
     uint32_t struct_bytes;
