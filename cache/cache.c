@@ -102,7 +102,10 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
                                       .params = config->params,
                                       .future = c->future,
                                       .layers = class->layers,
-                                      .told = &c->told};
+                                      .told = &c->told,
+                                      .instance = i,
+                                      .n_key_all = c->n_key,
+                                      .user = config->ops_user};
     STK_TRY(c->ops->open(&class->policy, &policy));
     return measure_state(c, class);
 }

@@ -35,6 +35,7 @@ typedef struct stk_cache_config {
     const char *params;
     uint64_t seed;
     const stk_future *future; /* of the events that will come, for policies that need it; borrowed until close; NULL: none */
+    void *ops_user;           /* for ops->open */
 } stk_cache_config;
 
 enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT };

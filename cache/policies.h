@@ -17,6 +17,7 @@ extern const stk_policy_ops stk_policy_lrfu;
 extern const stk_policy_ops stk_policy_s3fifo;
 extern const stk_policy_ops stk_policy_mrs;
 extern const stk_policy_ops stk_policy_pinned;
+extern const stk_policy_ops stk_policy_learned;
 extern const stk_policy_ops stk_policy_random;
 extern const stk_policy_ops stk_policy_belady;
 extern const stk_policy_ops stk_policy_belady_bypass;

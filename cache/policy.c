@@ -6,10 +6,10 @@
 #include <string.h>
 
 static const stk_policy_ops *const policies[] = {
-    &stk_policy_lru, &stk_policy_lru2,   &stk_policy_slru,   &stk_policy_lfu,    &stk_policy_lrfu,         &stk_policy_s3fifo,
-    &stk_policy_mrs, &stk_policy_pinned, &stk_policy_random, &stk_policy_belady, &stk_policy_belady_bypass};
-static const char *const names[] = {"lru", "lru2",   "slru",   "lfu",    "lrfu",          "s3fifo",
-                                    "mrs", "pinned", "random", "belady", "belady-bypass", NULL};
+    &stk_policy_lru, &stk_policy_lru2,   &stk_policy_slru,    &stk_policy_lfu,    &stk_policy_lrfu,   &stk_policy_s3fifo,
+    &stk_policy_mrs, &stk_policy_pinned, &stk_policy_learned, &stk_policy_random, &stk_policy_belady, &stk_policy_belady_bypass};
+static const char *const names[] = {"lru",    "lru2",    "slru",   "lfu",    "lrfu",          "s3fifo", "mrs",
+                                    "pinned", "learned", "random", "belady", "belady-bypass", NULL};
 _Static_assert(STK_ARRAY_LEN(names) == STK_ARRAY_LEN(policies) + 1, "a policy has no name, or a name no policy");
 
 const stk_policy_ops *stk_policy_find(const char *name) {

@@ -16,8 +16,6 @@
 
 typedef struct stk_policy stk_policy;
 
-enum stk_why { STK_WHY_DEMAND, STK_WHY_PREFETCH, STK_WHY_WARM };
-
 typedef struct stk_policy_config {
     uint32_t n_key;    /* keys are below this */
     uint32_t n_expert; /* of a layer */
@@ -27,6 +25,9 @@ typedef struct stk_policy_config {
     struct stk_future_cursor *future; /* for policies that need it, NULL otherwise: shared by all instances of a cache */
     const uint32_t *layers;           /* [n_key / n_expert] dense layer number of each of its layers; NULL: 0, 1, ... */
     bool *told;                       /* of the cache, so that a notice is logged once, not by every instance; NULL: no notices */
+    uint32_t instance;                /* number of the size class */
+    uint32_t n_key_all;               /* keys of all size classes; 0: this is the only one */
+    void *user;                       /* of a policy that is not built in */
 } stk_policy_config;
 
 /* A number that a policy takes: for its reader, `stoker tune` and the documentation. */
@@ -51,7 +52,7 @@ typedef struct stk_policy_ops {
     int (*evicted)(stk_policy *p, uint32_t key);
     int (*resized)(stk_policy *p, uint32_t n_slot);
     /* The resident key to give up, among those whose bit in busy [n_key bits] is clear; *key is set and 1 returned, 0 when all
-     * are busy. */
+     * are busy, or when a busy one of the running event should leave instead: asked again, the policy gives one up. */
     int (*victim)(stk_policy *p, const uint64_t *busy, uint32_t *key);
     /* The whole state as bytes. save returns the number needed, which stays the same until resized, and writes all of it or,
      * where cap is less, nothing. load replaces the state, residents included, and trusts nothing: STK_EFORMAT leaves it as it

@@ -147,6 +147,17 @@ int stk_force_placement(stk_engine *e, uint32_t place) {
     return STK_OK; /* the CPU is the one place there is */
 }
 
+int64_t stk_get_residency(const stk_engine *e, uint32_t layer, uint8_t *resident, size_t cap) {
+    if (!e || (!resident && cap)) return null_fail("stk_get_residency");
+    const stk_catalogue *cat = e->model->experts;
+    if (layer >= e->model->hp.n_layer)
+        return stk_fail(STK_EINVAL, "layer %u; the model has 0 to %u", layer, e->model->hp.n_layer - 1);
+    if (layer >= stk_catalogue_n_layer(cat)) return 0;
+    uint32_t n = stk_catalogue_n_expert(cat);
+    for (uint32_t x = 0; x < n && x < cap; x++) resident[x] = stk_cache_slot(e->cache, layer * n + x) >= 0;
+    return n;
+}
+
 int stk_engine_drop_experts(stk_engine *e) {
     if (!e) return null_fail("stk_engine_drop_experts");
     const uint32_t *keys;

@@ -25,7 +25,6 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
     if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
-    if (!o->policy) o->policy = "lru";
     if (!o->predictor) o->predictor = "gate";
     if (o->predict_depth == 0) o->predict_depth = 1;
     if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
@@ -41,6 +40,8 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
         return stk_fail(STK_EINVAL, "logits of %u tokens a step of at most %u", o->n_logits, o->n_batch);
     if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
         return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
+    if (o->hooks && o->policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", o->policy);
+    if (!o->policy) o->policy = "lru";
     return STK_OK;
 }
 
@@ -58,6 +59,22 @@ static int open_cost(stk_engine *e) {
     free(file);
     return rc;
 }
+
+/* A policy that may refuse an expert needs k slots of each class aside for those. */
+static int choose_policy(stk_engine *e) {
+    const stk_policy_ops *ops = stk_policy_find(e->o.policy);
+    if (e->o.hooks) {
+        STK_TRY(stk_policy_user_init(&e->policy_user, e->o.hooks));
+        ops = &e->policy_user.ops;
+        e->o.hooks = NULL;
+        e->o.policy = ops->name;
+    }
+    if (ops && ops->admit) e->n_transit = e->model->hp.n_expert_used;
+    return STK_OK;
+}
+
+/* The fewest slots of a class. */
+static uint32_t least_slots(const stk_engine *e) { return e->model->hp.n_expert_used + e->n_transit; }
 
 static stk_kv_config kv_config(const stk_engine *e) {
     const stk_hparams *hp = &e->model->hp;
@@ -89,7 +106,7 @@ static int plan_memory(stk_engine *e) {
     m->dense_bytes = stk_dense_bytes(e->model);
     m->kv_bytes = stk_kv_bytes(&kv);
     m->buffer_bytes = stk_forward_bytes(&forward, stk_pool_n_worker(e->pool));
-    m->ram_bytes_min = stk_slots_least_bytes(cat, e->model->hp.n_expert_used);
+    m->ram_bytes_min = stk_slots_least_bytes(cat, least_slots(e));
     uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes, free_bytes = stk_mem_available(),
              all = stk_slots_all_bytes(cat);
     if (e->o.ram_bytes == 0) {
@@ -100,7 +117,7 @@ static int plan_memory(stk_engine *e) {
     if (e->o.ram_bytes < m->ram_bytes_min)
         return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %lluK (%llu bytes), %u experts of each size",
                         stk_bytes_text(e->o.ram_bytes, a), (unsigned long long)stk_div_up(m->ram_bytes_min, 1024),
-                        (unsigned long long)m->ram_bytes_min, e->model->hp.n_expert_used);
+                        (unsigned long long)m->ram_bytes_min, least_slots(e));
     e->o.ram_bytes = STK_MIN(e->o.ram_bytes, all);
     if (fixed + e->o.ram_bytes > free_bytes)
         return stk_fail(
@@ -135,7 +152,7 @@ static int open_cache(stk_engine *e, const uint32_t *n_slot) {
     uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
     int rc = STK_OK;
     if (!classes || !layer_class) rc = stk_fail(STK_ENOMEM, "out of memory");
-    for (uint32_t c = 0; rc == STK_OK && c < n_class; c++) classes[c].n_slot = n_slot[c];
+    for (uint32_t c = 0; rc == STK_OK && c < n_class; c++) classes[c] = (stk_cache_class){n_slot[c] - e->n_transit, e->n_transit};
     for (uint32_t l = 0; rc == STK_OK && l < n_layer; l++) layer_class[l] = stk_catalogue_layer_class(cat, l);
     if (rc == STK_OK)
         rc = stk_cache_open(&e->cache, &(stk_cache_config){.n_layer = n_layer,
@@ -145,6 +162,8 @@ static int open_cache(stk_engine *e, const uint32_t *n_slot) {
                                                            .classes = classes,
                                                            .layer_class = layer_class,
                                                            .policy = e->o.policy,
+                                                           .ops = e->policy_user.ops.open ? &e->policy_user.ops : NULL,
+                                                           .ops_user = &e->policy_user,
                                                            .seed = e->o.seed});
     free(classes);
     free(layer_class);
@@ -168,7 +187,8 @@ static int open_step_arrays(stk_engine *e) {
 static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
     const stk_catalogue *cat = e->model->experts;
     bool all = true;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) all = all && n_slot[c] >= stk_catalogue_class(cat, c)->n_expert;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
+        all = all && n_slot[c] - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
     if (all || strcmp(e->o.predictor, "none") == 0) return STK_OK;
     STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = e->o.predictor,
                                                                    .depth = e->o.predict_depth,
@@ -202,7 +222,7 @@ static int open_executor(stk_engine *e, const uint32_t *n_slot) {
 
 static int open_parts(stk_engine *e, uint32_t *n_slot) {
     const stk_catalogue *cat = e->model->experts;
-    STK_TRY(stk_slots_divide(cat, e->o.ram_bytes, e->model->hp.n_expert_used, n_slot));
+    STK_TRY(stk_slots_divide(cat, e->o.ram_bytes, least_slots(e), n_slot));
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
     stk_kv_config kv = kv_config(e);
@@ -249,6 +269,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     e->model = model;
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
+    STK_TRYGOTO(choose_policy(e), rc, out);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
         rc = stk_fail(STK_EINVAL, "no kernels are named '%s'; there are ref, avx2, avxvnni and avx512", e->o.cpu ? e->o.cpu : "");

@@ -28,7 +28,8 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
     for (uint32_t c = 0; c < n_class; c++)
         classes[c] = (stk_trace_class){.slot_bytes = stk_catalogue_class(cat, c)->slot_bytes,
                                        .payload_bytes = stk_catalogue_class(cat, c)->payload_bytes,
-                                       .n_slot = n_slot[c]};
+                                       .n_slot = n_slot[c] - e->n_transit,
+                                       .n_transit = e->n_transit};
     for (uint32_t l = 0; l < n_layer; l++) {
         layers[l] = stk_catalogue_layer_class(cat, l);
         layers[n_layer + l] = l;

@@ -14,6 +14,7 @@
 #include "budget.h"
 #include "cost_file.h"
 #include "decide.h"
+#include "policy_user.h"
 #include "virtual.h"
 
 typedef struct replay {
@@ -30,7 +31,8 @@ typedef struct replay {
     stk_executor *executor;
     stk_virtual virtual;
     stk_stepper stepper;
-    atomic_int cancel; /* never set: the executor wants one */
+    atomic_int cancel;           /* never set: the executor wants one */
+    stk_policy_user policy_user; /* of o.hooks */
 } replay;
 
 void stk_replay_options_default(stk_replay_options *o) {
@@ -119,6 +121,18 @@ static const char *policy_of(const replay *r) {
     return r->o.policy ? r->o.policy : r->header->policy[0] ? r->header->policy : "lru";
 }
 
+static int take_hooks(replay *r) {
+    if (!r->o.hooks) return STK_OK;
+    if (r->o.policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", r->o.policy);
+    STK_TRY(stk_policy_user_init(&r->policy_user, r->o.hooks));
+    r->o.hooks = NULL;
+    r->o.policy = r->policy_user.ops.name;
+    if (r->o.verify && strcmp(r->o.policy, r->header->policy) != 0)
+        return stk_fail(STK_EINVAL, "the run was recorded with policy '%s'; '%s' cannot verify it", r->header->policy,
+                        r->o.policy);
+    return STK_OK;
+}
+
 /* ---- What will come ---- */
 
 static int spill(void *user, uint64_t at, const uint32_t *from, uint32_t n) {
@@ -163,7 +177,8 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
 
 static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     const stk_trace_header *h = r->header;
-    const stk_policy_ops *ops = stk_policy_find(policy_of(r));
+    bool hooks = r->policy_user.ops.open != NULL;
+    const stk_policy_ops *ops = hooks ? &r->policy_user.ops : stk_policy_find(policy_of(r));
     if (ops && ops->needs_future) STK_TRY(foresee(r, paths, n));
     STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
     stk_budget_warn(&r->budget, h);
@@ -177,6 +192,8 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
                                                          .policy = policy_of(r),
                                                          .params = params,
                                                          .future = r->future,
+                                                         .ops = hooks ? ops : NULL,
+                                                         .ops_user = &r->policy_user,
                                                          .seed = r->o.seed ? r->o.seed : h->seed});
 }
 
@@ -209,6 +226,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
     if (!info->sized && (r->o.ram_bytes || asks_times(r)))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
+    STK_TRY(take_hooks(r));
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
     uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;

@@ -161,6 +161,78 @@ typedef struct stk_chat_message {
  * the number of bytes needed without the terminator. Errors: STK_EINVAL, STK_EUNSUPPORTED (the model has no ChatML tokens). */
 STK_API int64_t stk_chat_format(const stk_model *model, const stk_chat_message *messages, size_t n, char *out, size_t cap);
 
+/* ---- Policies of your own ------------------------------------------------------------------------------------------------ */
+
+/* Why an expert came in: an event asked for it, a prediction did, or it was there when the engine opened. */
+enum stk_why { STK_WHY_DEMAND, STK_WHY_PREFETCH, STK_WHY_WARM };
+
+/* An event, one layer of one step, as a policy hears of it. The key of an expert is layer * n_expert + its number. Everything is
+ * valid until the hook returns. */
+typedef struct stk_policy_event {
+    uint32_t struct_bytes;
+    uint32_t layer; /* among the layers with experts, from 0 */
+    uint64_t step;  /* from 0 */
+    uint32_t n_tok;
+    uint32_t k;              /* experts of a token */
+    uint32_t n_top;          /* scored experts of a token, 0 for none */
+    uint32_t n;              /* distinct experts */
+    const uint32_t *keys;    /* [n] ascending, resident or not */
+    const uint32_t *counts;  /* [n] tokens of each */
+    const int32_t *seq;      /* [n_tok] */
+    const int32_t *pos;      /* [n_tok] */
+    const int32_t *token;    /* [n_tok] */
+    const uint16_t *ids;     /* [n_tok, k] in rank order; 65535 for none */
+    const float *weights;    /* [n_tok, k], or NULL */
+    const uint16_t *top_ids; /* [n_tok, n_top] best first */
+    const float *top_scores; /* [n_tok, n_top] router probabilities */
+} stk_policy_event;
+
+/* What an instance decides for: the experts of one size, in slots of their own. */
+typedef struct stk_policy_shape {
+    uint32_t struct_bytes;
+    uint32_t instance; /* number of the size class, from 0 */
+    uint32_t n_key;    /* keys of all instances are below this */
+    uint32_t n_expert; /* of a layer */
+    uint32_t n_slot;   /* most residents */
+    uint32_t reserved;
+    uint64_t seed;
+} stk_policy_shape;
+
+/*
+ * The hooks of a policy. They are called by the thread that runs stk_engine_open, stk_step, stk_replay and stk_engine_close, and
+ * must not call the same engine. A hook returns 0 or a result, or a negative number for a failure; then, and where a victim is
+ * busy or not resident or a score is no number, LRU decides for the rest of that event, `fault` is told, one line is logged, and
+ * the run goes on. `inserted` and `evicted` are told in any case, so that the policy's own books stay right.
+ *
+ * Who leaves is said by one of three: `victim`; `score`; or `scores`, which is what `score` would say for the whole run, computed
+ * in advance (for replays). With scores, the resident of the least score leaves; among equals the least recently used one. An
+ * expert keeps its score until its next event; one that was predicted counts as the worst until then, as with LRU, and one that
+ * was there when the engine opened as the best so far.
+ */
+typedef struct stk_policy_hooks {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *name; /* in messages and traces; NULL: "user" */
+    void *user;
+    /* Begins an instance; *policy is handed to the other hooks. NULL: it is `user`. Fails: so does what opens the cache. */
+    int (*open)(void *user, const stk_policy_shape *shape, void **policy);
+    void (*close)(void *policy);
+    /* An event, before its experts are looked up. */
+    int (*touch)(void *policy, const stk_policy_event *event);
+    /* 1: take a missed expert in; 0: use it once and forget it. NULL: always 1. With it, k slots of each size are set aside. */
+    int (*admit)(void *policy, uint32_t key);
+    int (*inserted)(void *policy, uint32_t key, int why); /* enum stk_why */
+    int (*evicted)(void *policy, uint32_t key);
+    int (*resized)(void *policy, uint32_t n_slot);
+    /* Sets *key to a resident whose bit in busy [n_key bits] is clear and returns 1; 0 when all are busy. */
+    int (*victim)(void *policy, const uint64_t *busy, uint32_t *key);
+    /* Called in place of `touch` where there is one: writes the scores [event->n] of the event's experts. */
+    int (*score)(void *policy, const stk_policy_event *event, double *scores);
+    const double *scores; /* [n_scores] of every expert of every event, in the run's order, keys ascending within an event */
+    uint64_t n_scores;
+    void (*fault)(void *policy, int code, const char *detail);
+} stk_policy_hooks;
+
 /* ---- Engine ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stk_engine stk_engine;
@@ -189,7 +261,8 @@ typedef struct stk_engine_options {
     const char *predictor;  /* what is read ahead of its use; NULL: "gate"; "none": nothing */
     uint32_t predict_depth; /* layers ahead; 0: 1 */
     uint32_t reserved2;
-    const char *cost; /* NULL, or the file of stk_calibrate to start the cost table from */
+    const char *cost;              /* NULL, or the file of stk_calibrate to start the cost table from */
+    const stk_policy_hooks *hooks; /* NULL, or a policy of your own instead of `policy`; copied, what it points to is not */
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
@@ -262,6 +335,9 @@ STK_API int stk_force_route(stk_engine *engine, int32_t layer, const uint16_t *i
 /* For experiments and tests: STK_PLACE_... for all experts from the next step on. */
 enum { STK_PLACE_AUTO, STK_PLACE_CPU };
 STK_API int stk_force_placement(stk_engine *engine, uint32_t place);
+/* Which experts of a layer are in the cache: writes at most `cap` flags, 1 or 0, and returns the number of experts, 0 for a layer
+ * without any. Errors: STK_EINVAL. */
+STK_API int64_t stk_get_residency(const stk_engine *engine, uint32_t layer, uint8_t *resident, size_t cap);
 /* Drops every expert from the cache (a cold start). */
 STK_API int stk_engine_drop_experts(stk_engine *engine);
 
@@ -558,6 +634,7 @@ typedef struct stk_replay_options {
                                   io; or a file of stk_calibrate, whose drive it is without io */
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
     stk_replay_detail *detail; /* NULL, or where further figures go */
+    const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;

@@ -84,7 +84,7 @@ const cli_option cli_options[] = {
     {CLI_REPLAY, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
     {ENGINE, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), "lru",
-     "which expert leaves the cache: lru, lru2, slru, lfu, lrfu, s3fifo, mrs, pinned or random"},
+     "which expert leaves the cache: lru, lru2, slru, lfu, lrfu, s3fifo, mrs, pinned, learned or random"},
     {CLI_REPLAY, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), NULL,
      "which expert leaves the cache: as for run, NAME or NAME:PARAMETER=VALUE,..., or belady or belady-bypass,"
      " which know what comes (default: as recorded, else lru)"},

@@ -1,0 +1,387 @@
+/*
+ * learned: the expert that is likely to be wanted the latest leaves first, and a missed one is refused where that is itself. How
+ * soon an expert will be wanted is learned while running (learned_model.h).
+ *
+ * A score is worked out at each event of the expert's layer and stands until the layer's next one. Experts of the running event
+ * are held, prefetched ones until their layer's next event. Where a layer has fewer slots than two tokens use, most of what an
+ * event hits will not be wanted soon either: there a hit may make room for a miss, one wave later.
+ *
+ * Costs: touch is linear in the layer's experts; a victim takes a pass over the layers' lowest scores and one over the experts of
+ * a layer.
+ */
+#include "cache/learned_model.h"
+#include "cache/policies.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STATE_MAGIC = 0x314e524c, LANES = 16 }; /* "LRN1" */
+enum { RESIDENT = 1, OF_EVENT = 2, FETCHED_AHEAD = 4, ALL_FLAGS = 7 };
+
+typedef struct state_head {
+    uint32_t magic, n_key, n_expert, n_layer, n_slot, n_resident, k, has_waited;
+} state_head;
+
+struct layer {
+    stk_learned_layer model;
+    float *keep; /* [n_pad] score of those that may leave, else infinite */
+    uint32_t first_key;
+    uint32_t lowest; /* expert with the lowest `keep` */
+    float lowest_keep;
+    bool is_stale; /* the two above are */
+};
+
+struct stk_policy {
+    stk_learned_model model;
+    uint32_t n_key, n_expert, n_pad, n_slot, n_resident, n_layer;
+    bool has_waited;       /* the last victim asked for was to wait for the next wave */
+    uint32_t n_held;       /* of the running event: */
+    uint32_t *held;        /* [n_expert] */
+    struct layer *layers;  /* [n_layer] */
+    uint8_t *flags;        /* [n_key] */
+    unsigned char *blocks; /* [n_layer + 1] blocks of block_bytes: saved, derived, keep; the last is load's */
+    size_t saved_bytes, derived_bytes, block_bytes;
+    uint16_t *set;
+    float *scratch;
+};
+
+static struct layer *layer_of(const stk_policy *p, uint32_t key) { return key < p->n_key ? &p->layers[key / p->n_expert] : NULL; }
+
+/* Few slots: hits may leave, too. */
+static bool lets_hits_go(const stk_policy *p) { return p->n_slot < (uint64_t)2 * p->model.k * p->n_layer; }
+
+static void refresh_keep(const stk_policy *p, struct layer *layer, uint32_t expert) {
+    uint8_t flags = p->flags[layer->first_key + expert];
+    bool may_leave = flags == RESIDENT || (flags == (RESIDENT | OF_EVENT) && lets_hits_go(p));
+    layer->keep[expert] = may_leave ? layer->model.score[expert] : INFINITY;
+    layer->is_stale = true;
+}
+
+static uint32_t experts_in(const stk_policy *p, const struct layer *layer) {
+    return STK_MIN(p->n_expert, p->n_key - layer->first_key);
+}
+
+static void make_empty(stk_policy *p) {
+    memset(p->flags, 0, p->n_key);
+    for (uint32_t i = 0; i < p->n_layer; i++) {
+        for (uint32_t e = 0; e < p->n_pad; e++) p->layers[i].keep[e] = INFINITY;
+        p->layers[i].is_stale = true;
+    }
+    p->n_resident = p->n_held = 0;
+    p->has_waited = false;
+}
+
+/* ---- Open and close ----------------------------------------------------------------------------------------------------- */
+
+static void learned_close(stk_policy *p) {
+    if (!p) return;
+    free(p->held);
+    free(p->layers);
+    free(p->flags);
+    free(p->blocks);
+    free(p->set);
+    free(p->scratch);
+    free(p);
+}
+
+static void place_layer(const stk_policy *p, struct layer *layer, uint32_t block) {
+    unsigned char *at = p->blocks + (size_t)block * p->block_bytes;
+    layer->model = stk_learned_layer_at(p->n_expert, at, at + p->saved_bytes);
+    layer->keep = (float *)(void *)(at + p->saved_bytes + p->derived_bytes);
+}
+
+static int open_layers(stk_policy *p) {
+    uint64_t bytes;
+    p->n_layer = (uint32_t)stk_div_up(p->n_key, p->n_expert);
+    p->layers = calloc(p->n_layer, sizeof *p->layers);
+    if (!p->layers) return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers", p->n_layer);
+    for (uint32_t i = 0; i < p->n_layer; i++) p->layers[i].first_key = i * p->n_expert;
+    stk_learned_layer_bytes(p->n_expert, &p->saved_bytes, &p->derived_bytes);
+    p->block_bytes = p->saved_bytes + p->derived_bytes + sizeof(float) * p->n_pad;
+    if (stk_mul_overflow(p->block_bytes, (uint64_t)p->n_layer + 1, &bytes) || bytes > SIZE_MAX / 2 ||
+        !(p->blocks = calloc(1, bytes)))
+        return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers of %u experts", p->n_layer, p->n_expert);
+    for (uint32_t i = 0; i < p->n_layer; i++) place_layer(p, &p->layers[i], i);
+    return 0;
+}
+
+static int open_all(stk_policy *p, const stk_policy_config *config) {
+    p->n_key = config->n_key;
+    p->n_expert = config->n_expert;
+    p->n_slot = config->n_slot;
+    p->n_pad = stk_learned_pad(p->n_expert);
+    p->held = calloc(p->n_expert, sizeof *p->held);
+    p->flags = calloc(p->n_key, 1);
+    p->set = calloc(p->n_expert, sizeof *p->set);
+    p->scratch = calloc(p->n_pad, sizeof *p->scratch);
+    if (!p->held || !p->flags || !p->set || !p->scratch)
+        return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u experts", p->n_key);
+    STK_TRY(open_layers(p));
+    stk_learned_model_init(&p->model, p->n_expert, p->scratch, p->set);
+    make_empty(p);
+    return 0;
+}
+
+static int learned_open(stk_policy **out, const stk_policy_config *config) {
+    STK_TRY(stk_policy_params(&stk_policy_learned, config->params, NULL));
+    stk_policy *p = calloc(1, sizeof *p);
+    if (!p) return stk_fail(STK_ENOMEM, "policy learned: out of memory");
+    int rc = open_all(p, config);
+    if (rc < 0)
+        learned_close(p);
+    else
+        *out = p;
+    return rc;
+}
+
+/* ---- Events ------------------------------------------------------------------------------------------------------------- */
+
+static void set_size(stk_policy *p, uint32_t k) {
+    stk_learned_set_size(&p->model, (double)p->n_slot / STK_MAX(p->n_layer, 1u), k);
+    for (uint32_t i = 0; i < p->n_layer; i++)
+        for (uint32_t e = 0; e < experts_in(p, &p->layers[i]); e++) refresh_keep(p, &p->layers[i], e);
+}
+
+static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *keys, uint32_t n) {
+    if (n == 0) return 0;
+    struct layer *layer = layer_of(p, keys[0]);
+    if (!layer) return stk_fail(STK_ESTATE, "policy learned: an event of expert %u of %u", keys[0], p->n_key);
+    for (uint32_t i = 0; i < p->n_held; i++) {
+        p->flags[p->held[i]] &= (uint8_t)~OF_EVENT;
+        refresh_keep(p, layer_of(p, p->held[i]), p->held[i] % p->n_expert);
+    }
+    p->n_held = n;
+    memcpy(p->held, keys, sizeof *keys * n);
+    p->has_waited = false;
+    uint32_t k = event->k ? event->k : p->model.k ? p->model.k : n;
+    if (k != p->model.k) set_size(p, k);
+    stk_learned_observe(&p->model, &layer->model, event);
+    uint8_t *flags = p->flags + layer->first_key;
+    const float *restrict score = layer->model.score;
+    float *restrict keep = layer->keep;
+    for (size_t e = 0, n_expert = experts_in(p, layer); e < n_expert; e++) {
+        flags[e] &= RESIDENT;
+        keep[e] = flags[e] ? score[e] : INFINITY;
+    }
+    layer->is_stale = true;
+    for (uint32_t i = 0; i < n; i++) {
+        p->flags[keys[i]] |= OF_EVENT;
+        refresh_keep(p, layer, keys[i] - layer->first_key);
+    }
+    return 0;
+}
+
+/* The least of LANES scores, by halves, which is quick; which of two equal ones does not matter. */
+static inline float least_of(const float *keep) {
+    float x[LANES];
+    memcpy(x, keep, sizeof x);
+    for (uint32_t i = 0; i < 8; i++) x[i] = x[i] < x[i + 8] ? x[i] : x[i + 8];
+    for (uint32_t i = 0; i < 4; i++) x[i] = x[i] < x[i + 4] ? x[i] : x[i + 4];
+    x[0] = x[0] < x[2] ? x[0] : x[2];
+    x[1] = x[1] < x[3] ? x[1] : x[3];
+    return x[0] < x[1] ? x[0] : x[1];
+}
+
+static void find_lowest(const struct stk_policy *p, struct layer *layer) {
+    const float *keep = layer->keep;
+    float lowest = least_of(keep);
+    size_t in = 0;
+    for (size_t e = LANES, n_pad = p->n_pad; e < n_pad; e += LANES) {
+        float least = least_of(keep + e);
+        in = least < lowest ? e : in;
+        lowest = least < lowest ? least : lowest;
+    }
+    while (keep[in] != lowest) in++;
+    layer->lowest = (uint32_t)in;
+    layer->lowest_keep = lowest;
+    layer->is_stale = false;
+}
+
+/* The layer with the lowest score that may leave, or NULL. */
+static struct layer *lowest_layer(stk_policy *p) {
+    struct layer *best = NULL;
+    for (uint32_t i = 0; i < p->n_layer; i++) {
+        struct layer *layer = &p->layers[i];
+        if (layer->is_stale) find_lowest(p, layer);
+        if (layer->lowest_keep < (best ? best->lowest_keep : INFINITY)) best = layer;
+    }
+    return best;
+}
+
+/* The lowest score of all residents that are not busy, held or not; busy = NULL: of all. */
+static bool lowest_resident(const stk_policy *p, const uint64_t *busy, uint32_t *key, float *score) {
+    bool found = false;
+    for (uint32_t i = 0; i < p->n_layer; i++) {
+        const struct layer *layer = &p->layers[i];
+        for (uint32_t e = 0; e < experts_in(p, layer); e++) {
+            uint32_t other = layer->first_key + e;
+            if (!(p->flags[other] & RESIDENT) || (busy && stk_policy_is_busy(busy, other))) continue;
+            if (found && layer->model.score[e] >= *score) continue;
+            found = true;
+            *key = other;
+            *score = layer->model.score[e];
+        }
+    }
+    return found;
+}
+
+static int learned_admit(stk_policy *p, uint32_t key) {
+    const struct layer *layer = layer_of(p, key);
+    if (!layer) return stk_fail(STK_ESTATE, "policy learned: asked for expert %u of %u", key, p->n_key);
+    if (p->n_resident < p->n_slot || !(p->flags[key] & OF_EVENT)) return 1; /* whoever prefetches has weighed it */
+    const struct layer *lowest = lowest_layer(p);
+    uint32_t other;
+    float score = 0;
+    if (lowest)
+        score = lowest->lowest_keep;
+    else if (!lowest_resident(p, NULL, &other, &score))
+        return 1;
+    return layer->model.score[key - layer->first_key] > score;
+}
+
+static int learned_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
+    const struct layer *lowest = lowest_layer(p);
+    if (lowest) {
+        *key = lowest->first_key + lowest->lowest;
+        if (!stk_policy_is_busy(busy, *key)) return 1;
+        if ((p->flags[*key] & OF_EVENT) && !p->has_waited) {
+            p->has_waited = true;
+            return 0;
+        }
+    }
+    float score;
+    return lowest_resident(p, busy, key, &score);
+}
+
+static int learned_inserted(stk_policy *p, uint32_t key, enum stk_why why) {
+    struct layer *layer = layer_of(p, key);
+    STK_TRY(stk_policy_may_insert("learned", key, layer && !(p->flags[key] & RESIDENT), p->n_resident, p->n_slot));
+    p->flags[key] |= (uint8_t)(why == STK_WHY_PREFETCH ? RESIDENT | FETCHED_AHEAD : RESIDENT);
+    p->n_resident++;
+    p->has_waited = false;
+    refresh_keep(p, layer, key - layer->first_key);
+    return 0;
+}
+
+static int learned_evicted(stk_policy *p, uint32_t key) {
+    struct layer *layer = layer_of(p, key);
+    if (!layer || !(p->flags[key] & RESIDENT)) return stk_policy_not_there("learned", key);
+    p->flags[key] &= OF_EVENT;
+    p->n_resident--;
+    refresh_keep(p, layer, key - layer->first_key);
+    return 0;
+}
+
+static int learned_resized(stk_policy *p, uint32_t n_slot) {
+    STK_TRY(stk_policy_may_resize("learned", n_slot, p->n_resident));
+    p->n_slot = n_slot;
+    if (p->model.k) set_size(p, p->model.k);
+    return 0;
+}
+
+/* ---- Saving ------------------------------------------------------------------------------------------------------------- */
+
+static size_t state_bytes(const stk_policy *p) {
+    return sizeof(state_head) + sizeof p->model.sums + p->n_layer * p->saved_bytes + p->n_key;
+}
+
+static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
+    size_t bytes = state_bytes(p);
+    if (cap < bytes) return (int64_t)bytes;
+    const state_head head = {STATE_MAGIC, p->n_key, p->n_expert, p->n_layer, p->n_slot, p->n_resident, p->model.k, p->has_waited};
+    unsigned char *to = out;
+    memcpy(to, &head, sizeof head);
+    to += sizeof head;
+    memcpy(to, &p->model.sums, sizeof p->model.sums);
+    to += sizeof p->model.sums;
+    for (uint32_t i = 0; i < p->n_layer; i++, to += p->saved_bytes) memcpy(to, p->layers[i].model.head, p->saved_bytes);
+    memcpy(to, p->flags, p->n_key);
+    return (int64_t)bytes;
+}
+
+static int check_head(const stk_policy *p, const state_head *head, size_t bytes) {
+    if (head->magic != STATE_MAGIC) return stk_fail(STK_EFORMAT, "saved state of policy learned: made by another policy");
+    if (head->n_key != p->n_key || head->n_expert != p->n_expert || head->n_layer != p->n_layer || bytes != state_bytes(p))
+        return stk_fail(STK_EFORMAT,
+                        "saved state of policy learned: %zu bytes of %u layers and %u experts, expected %zu of %u and %u", bytes,
+                        head->n_layer, head->n_key, state_bytes(p), p->n_layer, p->n_key);
+    if (head->n_resident > p->n_slot)
+        return stk_fail(STK_EFORMAT, "saved state of policy learned: %u experts for %u slots", head->n_resident, p->n_slot);
+    if (head->k > p->n_expert || head->has_waited > 1)
+        return stk_fail(STK_EFORMAT, "saved state of policy learned: %u experts a token of %u", head->k, p->n_expert);
+    return 0;
+}
+
+static int check_flags(const stk_policy *p, const state_head *head, const uint8_t *flags) {
+    uint32_t n_resident = 0, n_event = 0;
+    const struct layer *event_layer = NULL;
+    for (uint32_t key = 0; key < p->n_key; key++) {
+        const struct layer *layer = layer_of(p, key);
+        if (!flags[key]) continue;
+        n_resident += flags[key] & RESIDENT;
+        if (flags[key] & OF_EVENT) {
+            event_layer = n_event++ ? event_layer : layer;
+            if (layer != event_layer) return stk_fail(STK_EFORMAT, "saved state of policy learned: an event of two layers");
+        }
+        if (!layer || flags[key] > ALL_FLAGS || (flags[key] & FETCHED_AHEAD && !(flags[key] & RESIDENT)))
+            return stk_fail(STK_EFORMAT, "saved state of policy learned: expert %u is in no possible state", key);
+    }
+    if (n_resident != head->n_resident)
+        return stk_fail(STK_EFORMAT, "saved state of policy learned: %u experts, expected %u", n_resident, head->n_resident);
+    return 0;
+}
+
+static int check_sums(const unsigned char *data) {
+    double sums[sizeof(stk_learned_sums) / sizeof(double)];
+    memcpy(sums, data, sizeof sums);
+    for (size_t i = 0; i < STK_ARRAY_LEN(sums); i++)
+        if (!(fabs(sums[i]) <= 1e12)) return stk_fail(STK_EFORMAT, "saved state of policy learned: a sum is out of range");
+    return 0;
+}
+
+static int learned_load(stk_policy *p, const void *data, size_t bytes) {
+    state_head head;
+    const unsigned char *from = data, *sums = from + sizeof head, *blocks = sums + sizeof p->model.sums;
+    if (bytes < sizeof head) return stk_fail(STK_EFORMAT, "saved state of policy learned: only %zu bytes", bytes);
+    memcpy(&head, from, sizeof head);
+    STK_TRY(check_head(p, &head, bytes));
+    const uint8_t *flags = blocks + p->n_layer * p->saved_bytes;
+    STK_TRY(check_sums(sums));
+    STK_TRY(check_flags(p, &head, flags));
+    struct layer spare = {0};
+    place_layer(p, &spare, p->n_layer);
+    for (uint32_t i = 0; i < p->n_layer; i++) {
+        memcpy(spare.model.head, blocks + i * p->saved_bytes, p->saved_bytes);
+        STK_TRY(stk_learned_layer_check(&spare.model, p->n_expert));
+    }
+    make_empty(p);
+    memcpy(&p->model.sums, sums, sizeof p->model.sums);
+    for (uint32_t i = 0; i < p->n_layer; i++) {
+        memcpy(p->layers[i].model.head, blocks + i * p->saved_bytes, p->saved_bytes);
+        STK_TRY(stk_learned_layer_check(&p->layers[i].model, p->n_expert)); /* works the rest out; passed before */
+    }
+    memcpy(p->flags, flags, p->n_key);
+    p->n_resident = head.n_resident;
+    p->has_waited = head.has_waited;
+    for (uint32_t key = 0; key < p->n_key; key++)
+        if (flags[key] & OF_EVENT) p->held[p->n_held++] = key;
+    p->model.k = head.k;
+    set_size(p, head.k);
+    return 0;
+}
+
+const stk_policy_ops stk_policy_learned = {
+    .name = "learned",
+    .idea = "the latest to be wanted leaves, as learned while running; may refuse",
+    .open = learned_open,
+    .close = learned_close,
+    .touch = learned_touch,
+    .admit = learned_admit,
+    .inserted = learned_inserted,
+    .evicted = learned_evicted,
+    .resized = learned_resized,
+    .victim = learned_victim,
+    .save = learned_save,
+    .load = learned_load,
+};

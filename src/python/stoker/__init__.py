@@ -1,0 +1,93 @@
+"""
+Stoker runs Mixture-of-Experts language models that are larger than memory. This package drives its C library: models, engines and
+sessions; replays of traces; eviction policies in Python.
+
+    import stoker
+
+    with stoker.Engine("model.gguf", ram="8G") as engine:
+        for piece in engine.session().generate("Once upon a time", max_tokens=100):
+            print(piece, end="", flush=True)
+
+The output never depends on what was cached: logits are the same bits for every budget, policy and number of threads.
+"""
+
+from ._native import ABI_VERSION, library_path, set_log, version
+from ._structs import ReplayCount, Stats
+from .engine import Engine, MemoryInfo
+from .errors import (
+    BudgetError,
+    CanceledError,
+    ContextFullError,
+    FormatError,
+    InvalidArgumentError,
+    LibraryError,
+    NoSpaceError,
+    OutOfMemoryError,
+    PolicyError,
+    ReadWriteError,
+    StateError,
+    StokerError,
+    UnsupportedError,
+)
+from .model import Decoder, Metadata, Model, ModelInfo, TensorInfo
+from .policies import DecayedFrequency, PythonLRU, ScoreLRU
+from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Why
+from .replay import ReplayResult, SweepPoint, grid, replay, sweep
+from .sampler import GREEDY, Sampler, Sampling
+from .session import Generation, Session
+from .trace import Trace, TraceEvent, TraceInfo, convert
+from .units import parse_bytes
+
+__all__ = [
+    "ABI_VERSION",
+    "GREEDY",
+    "NO_EXPERT",
+    "BudgetError",
+    "Busy",
+    "CanceledError",
+    "ContextFullError",
+    "DecayedFrequency",
+    "Decoder",
+    "Engine",
+    "Event",
+    "Events",
+    "FormatError",
+    "Generation",
+    "InvalidArgumentError",
+    "LibraryError",
+    "MemoryInfo",
+    "Metadata",
+    "Model",
+    "ModelInfo",
+    "NoSpaceError",
+    "OutOfMemoryError",
+    "Policy",
+    "PolicyError",
+    "PythonLRU",
+    "ReadWriteError",
+    "ReplayCount",
+    "ReplayResult",
+    "Sampler",
+    "Sampling",
+    "ScoreLRU",
+    "ScorePolicy",
+    "Session",
+    "StateError",
+    "Stats",
+    "StokerError",
+    "SweepPoint",
+    "TensorInfo",
+    "Trace",
+    "TraceEvent",
+    "TraceInfo",
+    "UnsupportedError",
+    "Why",
+    "convert",
+    "grid",
+    "library_path",
+    "parse_bytes",
+    "replay",
+    "set_log",
+    "sweep",
+    "version",
+]

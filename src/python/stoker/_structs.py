@@ -1,0 +1,394 @@
+"""The structs of stoker.h. A class's annotations are its fields: one place for the C layout and for the types that Python sees."""
+
+from __future__ import annotations
+
+import ctypes as c
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+U32 = Annotated[int, c.c_uint32]
+I32 = Annotated[int, c.c_int32]
+U64 = Annotated[int, c.c_uint64]
+F32 = Annotated[float, c.c_float]
+F64 = Annotated[float, c.c_double]
+Text = Annotated[bytes, c.c_char_p]
+Address = Annotated[Any, c.c_void_p]
+U64x4 = Annotated[Any, c.c_uint64 * 4]
+PointerU8 = Annotated[Any, c.POINTER(c.c_uint8)]
+PointerU16 = Annotated[Any, c.POINTER(c.c_uint16)]
+PointerU32 = Annotated[Any, c.POINTER(c.c_uint32)]
+PointerI32 = Annotated[Any, c.POINTER(c.c_int32)]
+PointerF32 = Annotated[Any, c.POINTER(c.c_float)]
+PointerF64 = Annotated[Any, c.POINTER(c.c_double)]
+
+# int (*)(void *user, const char *what, uint64_t done, uint64_t total)
+ProgressFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
+# void (*)(void *user, int level, const char *line)
+LogFn = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+
+_S = TypeVar("_S", bound="Struct")
+
+
+class Struct(c.Structure):
+    """A struct of stoker.h that begins with struct_bytes."""
+
+    struct_bytes: U32
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.struct_bytes = c.sizeof(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures by name."""
+        return {name: getattr(self, name) for name in field_names(type(self)) if name not in ("struct_bytes", "reserved")}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.as_dict().items())})"
+
+
+def field_names(struct: type[c.Structure]) -> list[str]:
+    """The names of a struct's fields in their order."""
+    return [field[0] for field in getattr(struct, "_fields_", ())]
+
+
+def layout(cls: type[_S]) -> type[_S]:
+    """Lays out a struct by its annotations; struct_bytes comes first."""
+    hints = get_type_hints(cls, include_extras=True)
+    names = [n for n in ("struct_bytes", *cls.__annotations__) if n in hints]
+    cls._fields_ = [(n, getattr(hints[n], "__metadata__", (hints[n],))[0]) for n in dict.fromkeys(names)]
+    return cls
+
+
+@layout
+class ModelInfoStruct(Struct):
+    n_layer: U32
+    n_embd: U32
+    n_vocab: U32
+    n_ctx_train: U32
+    n_head: U32
+    n_head_kv: U32
+    head_dim: U32
+    n_expert: U32
+    n_expert_used: U32
+    n_moe_layer: U32
+    n_file: U32
+    file_bytes: U64
+    n_param: U64
+    expert_bytes: U64
+    dense_bytes: U64
+    expert_bytes_min: U64
+    expert_bytes_max: U64
+    token_bytes: U64
+    arch: Text
+    name: Text
+    ram_bytes_min: U64
+    ram_bytes_all: U64
+
+
+@layout
+class TensorInfoStruct(Struct):
+    n_dim: U32
+    dim: U64x4
+    offset: U64
+    bytes: U64
+    file: U32
+    type: U32
+    name: Text
+    type_name: Text
+
+
+class ChatMessageStruct(c.Structure):
+    _fields_ = [("role", c.c_char_p), ("text", c.c_char_p)]
+
+
+@layout
+class PolicyEventStruct(Struct):
+    layer: U32
+    step: U64
+    n_tok: U32
+    k: U32
+    n_top: U32
+    n: U32
+    keys: PointerU32
+    counts: PointerU32
+    seq: PointerI32
+    pos: PointerI32
+    token: PointerI32
+    ids: PointerU16
+    weights: PointerF32
+    top_ids: PointerU16
+    top_scores: PointerF32
+
+
+@layout
+class PolicyShapeStruct(Struct):
+    instance: U32
+    n_key: U32
+    n_expert: U32
+    n_slot: U32
+    reserved: U32
+    seed: U64
+
+
+OpenFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(PolicyShapeStruct), c.POINTER(c.c_void_p))
+CloseFn = c.CFUNCTYPE(None, c.c_void_p)
+TouchFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(PolicyEventStruct))
+KeyFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint32)
+InsertedFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint32, c.c_int)
+VictimFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_uint64), c.POINTER(c.c_uint32))
+ScoreFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(PolicyEventStruct), c.POINTER(c.c_double))
+FaultFn = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+
+
+@layout
+class PolicyHooksStruct(Struct):
+    reserved: U32
+    name: Text
+    user: Address
+    open: Annotated[Any, OpenFn]
+    close: Annotated[Any, CloseFn]
+    touch: Annotated[Any, TouchFn]
+    admit: Annotated[Any, KeyFn]
+    inserted: Annotated[Any, InsertedFn]
+    evicted: Annotated[Any, KeyFn]
+    resized: Annotated[Any, KeyFn]
+    victim: Annotated[Any, VictimFn]
+    score: Annotated[Any, ScoreFn]
+    scores: PointerF64
+    n_scores: U64
+    fault: Annotated[Any, FaultFn]
+
+
+@layout
+class EngineOptionsStruct(Struct):
+    n_ctx: U32
+    n_batch: U32
+    n_seq_max: U32
+    n_logits: U32
+    n_threads: U32
+    kv_k_type: U32
+    kv_v_type: U32
+    mlock: U32
+    reserved: U32
+    ram_bytes: U64
+    seed: U64
+    io: Text
+    policy: Text
+    cpu: Text
+    trace: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+    hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+
+
+@layout
+class MemoryInfoStruct(Struct):
+    n_slot: U32
+    n_expert: U32
+    n_ctx: U32
+    dense_bytes: U64
+    kv_bytes: U64
+    ram_bytes: U64
+    ram_bytes_min: U64
+    buffer_bytes: U64
+    huge_bytes: U64
+    io: Text
+    cpu: Text
+    n_threads: U32
+
+
+@layout
+class BatchStruct(Struct):
+    n: U32
+    token: Address
+    seq: Address
+    pos: Address
+    logits: Address
+
+
+@layout
+class Stats(Struct):
+    """Counters of a run. Times are in nanoseconds; a lookup is one distinct expert of an event, a layer of a step."""
+
+    reserved: U32
+    n_step: U64
+    n_token: U64
+    n_event: U64
+    n_lookup: U64
+    n_pair: U64
+    n_hit: U64
+    n_miss: U64
+    n_evict: U64
+    n_wave: U64
+    bytes: U64
+    read_bytes: U64
+    step_ns: U64
+    dense_ns: U64
+    expert_ns: U64
+    arrive_ns: U64
+    wait_ns: U64
+    io_ns: U64
+    trace_ns: U64
+
+    @property
+    def hit_rate(self) -> float:
+        """Lookups that found their expert resident, 0 to 1; 0 before the first lookup."""
+        return self.n_hit / self.n_lookup if self.n_lookup else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens by the time inside steps; 0 where no time was counted."""
+        return self.n_token / (self.step_ns * 1e-9) if self.step_ns else 0.0
+
+
+@layout
+class SamplerOptionsStruct(Struct):
+    top_k: I32
+    temperature: F32
+    top_p: F32
+    min_p: F32
+    repeat_penalty: F32
+    repeat_last_n: I32
+    reserved: U32
+    seed: U64
+
+
+@layout
+class TraceInfoStruct(Struct):
+    n_layer: U32
+    n_expert: U32
+    k: U32
+    n_batch: U32
+    recorded: U32
+    sized: U32
+    reserved: U32
+    expert_bytes: U64
+    n_slot: U64
+    ram_bytes: U64
+    format: Text
+    model: Text
+    policy: Text
+    io: Text
+
+
+@layout
+class TraceEventStruct(Struct):
+    decode: U32
+    step: U64
+    layer: U32
+    model_layer: U32
+    n_tok: U32
+    k: U32
+    n_top: U32
+    n_expert: U32
+    seq: Address
+    pos: Address
+    token: Address
+    ids: Address
+    weights: Address
+    top_ids: Address
+    top_scores: Address
+
+
+@layout
+class TraceConvertOptionsStruct(Struct):
+    format: U32
+    first_step: U64
+    n_step: U64
+    expert_bytes: U64
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+class ReplayCount(c.Structure):
+    """What happened in a phase or a layer: as in `Stats`."""
+
+    n_token: U64
+    n_event: U64
+    n_lookup: U64
+    n_hit: U64
+    n_miss: U64
+    n_evict: U64
+    bytes: U64
+    read_bytes: U64
+    step_ns: U64
+
+    _fields_ = [(name, c.c_uint64) for name in __annotations__]
+
+    @property
+    def hit_rate(self) -> float:
+        """Lookups that found their expert resident, 0 to 1; 0 before the first lookup."""
+        return self.n_hit / self.n_lookup if self.n_lookup else 0.0
+
+    def __repr__(self) -> str:
+        return f"ReplayCount({', '.join(f'{name}={getattr(self, name)}' for name in field_names(ReplayCount))})"
+
+
+class ReplayLayerStruct(c.Structure):
+    _fields_ = [("layer", c.c_uint32), ("n_slot", c.c_uint32), ("prefill", ReplayCount), ("decode", ReplayCount)]
+
+
+@layout
+class ReplayDetailStruct(Struct):
+    sized: U32
+    n_sequence: U64
+    n_expert: U64
+    token_slots: U64
+    prefill: ReplayCount
+    decode: ReplayCount
+    layers: Annotated[Any, c.POINTER(ReplayLayerStruct)]
+    n_layer_max: U32
+    n_layer: U32
+    policy: Annotated[Any, c.c_char * 64]
+
+
+@layout
+class ReplayOptionsStruct(Struct):
+    verify: U32
+    ram_bytes: U64
+    n_slot: U64
+    policy: Text
+    io: Text
+    seed: U64
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+    fraction: F64
+    scope: U32
+    reset: U32
+    params: Text
+    cost: Text
+    expert_bytes: U64
+    detail: Annotated[Any, c.POINTER(ReplayDetailStruct)]
+    hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+
+
+@layout
+class ReplayResultStruct(Struct):
+    complete: U32
+    n_slot: U64
+    ram_bytes: U64
+    virtual_ns: U64
+    stats: Stats
+
+
+# The C name of each struct.
+STRUCTS: dict[str, type[c.Structure]] = {
+    "stk_model_info": ModelInfoStruct,
+    "stk_tensor_info": TensorInfoStruct,
+    "stk_chat_message": ChatMessageStruct,
+    "stk_policy_event": PolicyEventStruct,
+    "stk_policy_shape": PolicyShapeStruct,
+    "stk_policy_hooks": PolicyHooksStruct,
+    "stk_engine_options": EngineOptionsStruct,
+    "stk_memory_info": MemoryInfoStruct,
+    "stk_batch": BatchStruct,
+    "stk_stats": Stats,
+    "stk_sampler_options": SamplerOptionsStruct,
+    "stk_trace_info": TraceInfoStruct,
+    "stk_trace_event": TraceEventStruct,
+    "stk_trace_convert_options": TraceConvertOptionsStruct,
+    "stk_replay_count": ReplayCount,
+    "stk_replay_layer": ReplayLayerStruct,
+    "stk_replay_detail": ReplayDetailStruct,
+    "stk_replay_options": ReplayOptionsStruct,
+    "stk_replay_result": ReplayResultStruct,
+}

@@ -1,0 +1,420 @@
+"""The engine: steps, and everything that can be seen and set between them."""
+
+from __future__ import annotations
+
+import ctypes as c
+import os
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _structs as s
+from ._handle import Handle
+from ._hooks import Hooks, PolicyLike
+from ._native import Callbacks, check, lib
+from .errors import InvalidArgumentError, StateError
+from .model import Ids, Model, PathLike, encode_path, from_struct, ids_array
+from .units import as_int, parse_bytes
+
+if TYPE_CHECKING:
+    from .session import Session
+
+Float32 = npt.NDArray[np.float32]
+_KV = {"f16": 0, "f32": 1}
+_PLACE = {"auto": 0, "cpu": 1}
+
+
+@dataclass(frozen=True)
+class MemoryInfo:
+    """What an engine reserved, in bytes, and what it uses: `io` and `cpu` name the backend of reads and the kernels."""
+
+    n_slot: int
+    n_expert: int
+    n_ctx: int
+    n_threads: int
+    dense_bytes: int
+    kv_bytes: int
+    ram_bytes: int
+    ram_bytes_min: int
+    buffer_bytes: int
+    huge_bytes: int
+    io: str
+    cpu: str
+
+
+def _memory(address: int, ctype: Any, n: int, dtype: Any) -> Any:
+    """The library's memory at an address as an array."""
+    return np.frombuffer((ctype * n).from_address(address), dtype=dtype)
+
+
+def _array(values: Optional[Sequence[int]], n: int, what: str) -> Any:
+    """An optional argument of a step as c_int32 [n]."""
+    if values is None:
+        return None
+    array = ids_array(values)
+    if len(array) != n:
+        raise InvalidArgumentError(f"{what} has {len(array)} entries for {n} tokens")
+    return array
+
+
+def _flags(logits: Union[str, Sequence[bool], None], n: int) -> Any:
+    """Which entries ask for logits, as c_uint8 [n]; None: the last."""
+    if logits is None or (isinstance(logits, str) and logits == "last"):
+        return None
+    if isinstance(logits, str):
+        if logits != "all":
+            raise InvalidArgumentError(f"logits='{logits}'; there are 'last', 'all', and a flag for each token")
+        return (c.c_uint8 * n)(*([1] * n))
+    flags = [1 if flag else 0 for flag in logits]
+    if len(flags) != n:
+        raise InvalidArgumentError(f"logits has {len(flags)} entries for {n} tokens")
+    return (c.c_uint8 * n)(*flags)
+
+
+class Engine(Handle):
+    """
+    One model under fixed memory budgets. Use it in a `with` block; it belongs to one thread at a time (`cancel` apart).
+
+    :param model: an open `Model`, or a path that the engine opens and closes itself.
+    :param ram: bytes of expert slots in RAM, also as "8G"; None: what free memory allows, less a margin.
+    :param n_ctx: positions of all sequences together; 0: the lesser of the model's context and 4,096.
+    :param n_batch: most tokens of a step; 0: 512.
+    :param n_seq: sequences, numbered from 0.
+    :param n_logits: most entries of a step that ask for logits; 0: n_seq.
+    :param threads: 0: the physical cores that this process may use.
+    :param kv: "f16" or "f32", or a pair for K and V.
+    :param io: "auto", "uring", "pread", or a modelled drive "emu:BANDWIDTH,LATENCY".
+    :param policy: the name of a built-in policy, or one in Python: see `stoker.Policy`.
+    :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
+    :param trace: a file to record the run to; it is complete when the engine is closed.
+    :param progress: called with (what, bytes done, bytes in all) while weights are read; returning False cancels.
+    :raises BudgetError: names the least that would do.
+    """
+
+    _what = "engine"
+
+    def __init__(
+        self,
+        model: Union[Model, PathLike],
+        *,
+        ram: Union[int, str, None] = None,
+        n_ctx: int = 0,
+        n_batch: int = 0,
+        n_seq: int = 1,
+        n_logits: int = 0,
+        threads: int = 0,
+        kv: Union[str, tuple[str, str]] = "f16",
+        mlock: bool = False,
+        seed: int = 0,
+        io: Optional[str] = None,
+        policy: PolicyLike = None,
+        cpu: Optional[str] = None,
+        trace: Optional[PathLike] = None,
+        progress: Optional[Callable[[str, int, int], object]] = None,
+    ) -> None:
+        self._owns_model = not isinstance(model, Model)
+        self.model = model if isinstance(model, Model) else Model(model)
+        self._views: list[weakref.ref[Any]] = []
+        try:
+            o = s.EngineOptionsStruct()
+            lib().stk_engine_options_default(c.byref(o))
+            o.n_ctx = as_int(n_ctx, "n_ctx")
+            o.n_batch = as_int(n_batch, "n_batch")
+            o.n_seq_max = as_int(n_seq, "n_seq")
+            o.n_logits = as_int(n_logits, "n_logits")
+            o.n_threads = as_int(threads, "threads")
+            o.kv_k_type, o.kv_v_type = _kv_types(kv)
+            o.mlock = bool(mlock)
+            o.ram_bytes = parse_bytes(ram)
+            o.seed = as_int(seed, "seed", high=2**64 - 1)
+            if io is not None:
+                o.io = io.encode()
+            if cpu is not None:
+                o.cpu = cpu.encode()
+            if trace is not None:
+                o.trace = encode_path(trace)
+            callbacks = Callbacks()
+            o.progress = callbacks.progress(progress)
+            self._hooks = Hooks.of(policy)
+            if self._hooks is not None:
+                o.hooks = c.pointer(self._hooks.struct)
+            elif policy is not None:
+                o.policy = str(policy).encode()
+            out = c.c_void_p()
+            with self.model._use() as m:
+                rc = lib().stk_engine_open(c.byref(out), m, c.byref(o))
+                if self._hooks is not None and rc < 0:
+                    self._hooks.raise_failed_open()
+                check(rc, callbacks)
+        except BaseException:
+            if self._owns_model:
+                self.model.close()
+            raise
+        assert out.value is not None
+        super().__init__(out.value)
+        self.model._n_engine += 1
+        info = self.model.info
+        self.memory: MemoryInfo = self._get_memory()
+        self.n_ctx = self.memory.n_ctx
+        self.n_batch = int(n_batch) or min(self.n_ctx, 512)
+        self.n_seq = int(n_seq) or 1
+        self.n_logits = int(n_logits) or min(self.n_seq, self.n_batch)
+        self._n_vocab, self._n_embd = info.n_vocab, info.n_embd
+        self._n_step_tokens = 0
+        self._batch = s.BatchStruct()
+
+    def _get_memory(self) -> MemoryInfo:
+        m = s.MemoryInfoStruct()
+        with self._use() as p:
+            check(lib().stk_engine_get_memory(p, c.byref(m)))
+        return from_struct(MemoryInfo, m)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.memory.n_slot} of {self.memory.n_expert} experts fit"
+        return f"<stoker.Engine of {self.model.path!r}, {state}>"
+
+    # ---- Close ----
+
+    def close(self) -> None:
+        """
+        Ends the trace and frees all. Where an array of `logits(copy=False)` is still in use, the memory is freed when it is not.
+
+        :raises ReadWriteError, NoSpaceError: the trace could not be ended; the engine is closed anyway.
+        """
+        super().close()
+
+    def _close_native(self, pointer: Any) -> None:
+        alive = [view for view in (ref() for ref in self._views) if view is not None]
+        native = _Native(pointer._obj.value, self.model, self._owns_model, self._hooks)
+        if alive:
+            native.close_after(alive)
+        else:
+            native.close()
+
+    # ---- Steps ----
+
+    def step(
+        self,
+        tokens: Ids,
+        *,
+        seq: Optional[Sequence[int]] = None,
+        pos: Optional[Sequence[int]] = None,
+        logits: Union[str, Sequence[bool], None] = None,
+    ) -> int:
+        """
+        Computes one step: a prompt chunk, a decoded token, several sequences. On failure no sequence has moved.
+
+        :param tokens: [n] ids, 1 to n_batch of them.
+        :param seq: [n] sequences; None: all 0.
+        :param pos: [n] positions; None: each continues its sequence.
+        :param logits: which entries compute logits: "last", "all", or [n] flags.
+        :returns: n
+        :raises PolicyError: a policy in Python failed; the step was finished, and its results are there.
+        :raises StateError: an array of `logits(copy=False)` or `hidden(copy=False)` is still in use.
+        """
+        array = ids_array(tokens)
+        n = len(array)
+        batch = s.BatchStruct(n=n, token=c.addressof(array))
+        seqs, positions, flags = _array(seq, n, "seq"), _array(pos, n, "pos"), _flags(logits, n)
+        batch.seq = c.addressof(seqs) if seqs is not None else None
+        batch.pos = c.addressof(positions) if positions is not None else None
+        batch.logits = c.addressof(flags) if flags is not None else None
+        self._run(batch, n)
+        return n
+
+    def _step_one(self, token: int, seq: int) -> None:
+        """A decoded token: `step` without what it does not need."""
+        token_c, seq_c = c.c_int32(token), c.c_int32(seq)
+        batch = self._batch
+        batch.n, batch.token, batch.seq = 1, c.addressof(token_c), c.addressof(seq_c)
+        self._run(batch, 1)
+
+    def _run(self, batch: s.BatchStruct, n: int) -> None:
+        if self._views:
+            self._views = [ref for ref in self._views if ref() is not None]
+            if self._views:
+                raise StateError(
+                    f"{len(self._views)} array(s) of the last step's logits or hidden states are still in use without a copy, and "
+                    "the next step writes there: delete them first, or ask for copies"
+                )
+        with self._use() as p:
+            self._n_step_tokens = 0
+            rc = lib().stk_step(p, c.byref(batch))
+            if rc >= 0:
+                self._n_step_tokens = n
+        self._raise_policy_errors(rc < 0)
+        check(rc)
+
+    def _raise_policy_errors(self, failed: bool = False) -> None:
+        if self._hooks is not None and not failed:
+            self._hooks.raise_faults()
+
+    def cancel(self) -> None:
+        """Makes the running or next step raise CanceledError at the next layer. Any thread may call it."""
+        with self._lock:
+            if self._pointer is None or self._pid != os.getpid():
+                return
+            lib().stk_cancel(self._pointer)
+
+    # ---- Results of the last step ----
+
+    def _entry(self, i: int) -> int:
+        n = self._n_step_tokens
+        index = as_int(i, "entry", -(2**31), 2**31)
+        if not n:
+            raise StateError("there is no step whose results could be shown")
+        if not -n <= index < n:
+            raise InvalidArgumentError(f"entry {index} of a step of {n} tokens")
+        return index % n
+
+    def _floats(self, getter: str, i: int, n: int, copy: bool) -> Float32:
+        with self._use() as p:
+            address = getattr(lib(), getter)(p, self._entry(i))
+            if not address:
+                raise StateError(f"entry {i} of the last step did not ask for logits")
+            view: Float32 = _memory(address, c.c_float, n, np.float32)
+            if copy:
+                return np.array(view)
+            view.flags.writeable = False
+            self._views.append(weakref.ref(view))
+            return view
+
+    def logits(self, i: int = -1, *, copy: bool = True) -> Float32:
+        """
+        Logits of entry i of the last step, [n_vocab] float32.
+
+        With copy=False the array shows the engine's own memory, read-only: the next step refuses to run while it, or a view of
+        it, is in use.
+        """
+        return self._floats("stk_get_logits", i, self._n_vocab, copy)
+
+    def hidden(self, i: int = -1, *, copy: bool = True) -> Float32:
+        """Hidden state of entry i after the last layer, before the final norm, [n_embd] float32; where logits were asked for."""
+        return self._floats("stk_get_hidden", i, self._n_embd, copy)
+
+    def routing(self, layer: int) -> tuple[npt.NDArray[np.uint16], Float32]:
+        """
+        Routing of the last step in one layer: expert numbers in rank order, [n, k] uint16, and their weights, [n, k] float32; k is 0
+        in a layer without experts.
+        """
+        ids, weights = c.c_void_p(), c.c_void_p()
+        n = self._n_step_tokens
+        if not n:
+            raise StateError("there is no step whose routing could be shown")
+        with self._use() as p:
+            count = check(lib().stk_get_routing(p, as_int(layer, "layer"), c.byref(ids), c.byref(weights)))
+            if not count or ids.value is None or weights.value is None:
+                return np.empty((n, 0), np.uint16), np.empty((n, 0), np.float32)
+            shape = (n, count // n)
+            return (
+                _memory(ids.value, c.c_uint16, count, np.uint16).reshape(shape).copy(),
+                _memory(weights.value, c.c_float, count, np.float32).reshape(shape).copy(),
+            )
+
+    # ---- Sequences ----
+
+    def length(self, seq: int = 0) -> int:
+        """Number of positions that a sequence holds."""
+        with self._use() as p:
+            return check(lib().stk_seq_length(p, as_int(seq, "seq", -(2**31), 2**31 - 1)))
+
+    def trim(self, seq: int, n_pos: int) -> None:
+        """Forgets all positions of a sequence from `n_pos` on."""
+        with self._use() as p:
+            check(lib().stk_seq_trim(p, as_int(seq, "seq", -(2**31), 2**31 - 1), as_int(n_pos, "n_pos", 0, 2**31 - 1)))
+
+    def session(self, seq: int = 0) -> Session:
+        """Text in and out of one sequence: see `Session`."""
+        from .session import Session
+
+        return Session(self, seq)
+
+    # ---- The cache ----
+
+    def residency(self, layer: Optional[int] = None) -> npt.NDArray[np.bool_]:
+        """Which experts are in the cache: of a layer [n_expert], or of all [n_layer, n_expert]; layers without any are all False."""
+        info = self.model.info
+        if layer is None:
+            return np.stack([self.residency(i) for i in range(info.n_layer)])
+        flags = np.zeros(info.n_expert, np.uint8)
+        with self._use() as p:
+            check(lib().stk_get_residency(p, as_int(layer, "layer"), flags.ctypes.data, flags.size))
+        return flags.astype(np.bool_)
+
+    def drop_experts(self) -> None:
+        """Drops every expert from the cache: a cold start."""
+        with self._use() as p:
+            check(lib().stk_engine_drop_experts(p))
+        self._raise_policy_errors()
+
+    def stats(self) -> s.Stats:
+        """Counters since the start or the last `reset_stats`."""
+        stats = s.Stats()
+        with self._use() as p:
+            check(lib().stk_engine_get_stats(p, c.byref(stats)))
+        return stats
+
+    def reset_stats(self) -> None:
+        """Counts from 0 again."""
+        with self._use() as p:
+            check(lib().stk_engine_reset_stats(p))
+
+    # ---- Experiments ----
+
+    def force_route(self, experts: Optional[Sequence[int]], layer: int = -1) -> None:
+        """Routes every token of a layer (-1: of all) to these k experts with equal weights; None gives the router back."""
+        with self._use() as p:
+            number = as_int(layer, "layer", -1, 2**31 - 1)
+            if experts is None:
+                check(lib().stk_force_route(p, number, None, 0))
+                return
+            ids = (c.c_uint16 * len(experts))(*[as_int(x, "expert", 0, 2**16 - 1) for x in experts])
+            check(lib().stk_force_route(p, number, ids, len(experts)))
+
+    def force_placement(self, place: str) -> None:
+        """Where experts are computed from the next step on: "auto" or "cpu"."""
+        if place not in _PLACE:
+            raise InvalidArgumentError(f"placement '{place}'; there are {', '.join(_PLACE)}")
+        with self._use() as p:
+            check(lib().stk_force_placement(p, _PLACE[place]))
+
+
+def _kv_types(kv: Union[str, tuple[str, str]]) -> tuple[int, int]:
+    pair = (kv, kv) if isinstance(kv, str) else tuple(kv)
+    if len(pair) != 2 or any(kind not in _KV for kind in pair):
+        raise InvalidArgumentError(f"kv={kv!r}; there are 'f16' and 'f32', or a pair of them for K and V")
+    return _KV[pair[0]], _KV[pair[1]]
+
+
+class _Native:
+    """What is left of an engine that was closed: freed at once, or when no array shows its memory any more."""
+
+    def __init__(self, pointer: int, model: Model, owns_model: bool, hooks: Optional[Hooks]) -> None:
+        self._pointer, self._model, self._owns_model, self._hooks = pointer, model, owns_model, hooks
+        self._n_view, self._pid = 0, os.getpid()
+
+    def close(self) -> None:
+        if self._pid != os.getpid():
+            return
+        try:
+            check(lib().stk_engine_close(c.byref(c.c_void_p(self._pointer))))
+        finally:
+            self._model._n_engine -= 1
+            if self._owns_model:
+                self._model.close()
+        if self._hooks is not None:
+            self._hooks.raise_faults()
+
+    def close_after(self, views: list[Any]) -> None:
+        self._n_view = len(views)
+        for view in views:
+            weakref.finalize(view, self._leave)
+
+    def _leave(self) -> None:
+        self._n_view -= 1
+        if self._n_view == 0:
+            self.close()

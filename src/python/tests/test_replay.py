@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import concurrent.futures
+import pickle
+from pathlib import Path
+
+import pytest
+
+import stoker
+
+
+def test_replay(trace: Path) -> None:
+    own = stoker.replay(trace)
+    assert own.complete
+    assert own.hit_rate == own.stats.n_hit / own.stats.n_lookup
+    assert own.tokens_per_second == 0
+    everything = stoker.replay(trace, ram="1G")
+    assert everything.stats.n_evict == 0
+    assert everything.hit_rate > own.hit_rate
+    assert stoker.replay(trace, slots=own.n_slot).n_slot == own.n_slot
+    slow, fast = stoker.replay(trace, io="emu:50M,1ms"), stoker.replay(trace, io="emu:5G,10us")
+    assert 0 < slow.tokens_per_second < fast.tokens_per_second
+    assert slow.stats.n_miss == own.stats.n_miss
+
+
+def test_verify(trace: Path, mixed_trace: Path) -> None:
+    for path in (trace, mixed_trace):
+        assert stoker.replay(path, verify=True).complete
+    with pytest.raises(stoker.InvalidArgumentError):
+        stoker.replay(trace, verify=True, ram="1M")
+
+
+def test_a_cut_trace(trace: Path, tmp_path: Path) -> None:
+    raw = trace.read_bytes()
+    cut = tmp_path / "cut.trace"
+    cut.write_bytes(raw[: len(raw) * 2 // 3])
+    result = stoker.replay(cut)
+    assert not result.complete
+    with pytest.raises(stoker.StateError, match="cut off"):
+        stoker.replay(cut, verify=True)
+
+
+def test_errors(trace: Path, tmp_path: Path) -> None:
+    with pytest.raises(stoker.ReadWriteError):
+        stoker.replay(tmp_path / "nothing")
+    (tmp_path / "text").write_text("this is no trace" * 20)
+    with pytest.raises(stoker.FormatError):
+        stoker.replay(tmp_path / "text")
+    with pytest.raises(stoker.BudgetError):
+        stoker.replay(trace, ram="10K")
+    with pytest.raises(stoker.InvalidArgumentError, match="exclude"):
+        stoker.replay(trace, ram="1M", slots=3)
+    with pytest.raises(stoker.InvalidArgumentError):
+        stoker.replay(trace, policy="nothing")
+    with pytest.raises(stoker.CanceledError):
+        stoker.replay(trace, progress=lambda *_: False)
+
+
+def test_results_travel(trace: Path) -> None:
+    result = stoker.replay(trace)
+    again = pickle.loads(pickle.dumps(result))
+    assert again == result
+    assert again.stats.as_dict() == result.stats.as_dict()
+    error = pickle.loads(pickle.dumps(stoker.PolicyError("why", None, 3, result)))
+    assert (str(error), error.n_fault, error.result) == ("why", 3, result)
+
+
+def points(trace: Path) -> list[dict[str, object]]:
+    return list(stoker.grid(policy=["lru", "random", stoker.PythonLRU], ram=["2M", "6M"]))
+
+
+def check(trace: Path, found: list[stoker.SweepPoint]) -> None:
+    assert [point.config for point in found] == points(trace)
+    for point in found:
+        assert point.unwrap() == stoker.replay(trace, **point.config)
+    assert found[0].unwrap().stats.n_miss == found[4].unwrap().stats.n_miss
+
+
+def test_sweep_over_processes(trace: Path) -> None:
+    done: list[tuple[int, int]] = []
+    found = stoker.sweep(trace, points(trace), workers=2, progress=lambda n, of: done.append((n, of)))
+    check(trace, found)
+    assert done[-1] == (6, 6)
+
+
+def test_sweep_over_an_executor(trace: Path) -> None:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        check(trace, stoker.sweep(trace, points(trace), executor=pool))
+        found = stoker.sweep(trace, [{"ram": "1K"}, {"trace": str(trace)}, {"policy": Broken}], executor=pool)
+    assert isinstance(found[0].error, stoker.BudgetError)
+    with pytest.raises(stoker.BudgetError):
+        found[0].unwrap()
+    assert found[1].unwrap().complete
+    assert isinstance(found[2].error, stoker.PolicyError)
+    assert found[2].result is not None
+
+
+class Broken(stoker.Policy):
+    def victim(self, busy: stoker.Busy) -> int:
+        raise ValueError("broken")
+
+
+def test_sweep_over_dask(trace: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        done: list[int] = []
+        check(trace, stoker.sweep(trace, points(trace), executor=client.get_executor(), progress=lambda n, _: done.append(n)))
+        assert done[-1] == 6
