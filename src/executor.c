@@ -127,9 +127,9 @@ static int start_reads(stk_executor *x) {
     for (uint32_t i = 0; i < x->n; i++) {
         uint32_t at = x->items[i].index;
         if (x->state[at] != WAITING || (x->after[at] != at && x->did[x->after[at]] != STK_PHASE_ALL)) continue;
-        STK_TRY(x->ops->read(x->world, x->layer, &x->list[at], at));
-        x->state[at] = READING;
+        x->state[at] = READING; /* also where that fails: the world lists it among the lost */
         x->counted[x->list[at].key] = 0;
+        STK_TRY(x->ops->read(x->world, x->layer, &x->list[at], at));
     }
     return STK_OK;
 }
@@ -198,12 +198,11 @@ int stk_executor_begin(stk_executor *x, uint32_t layer, const stk_event *event, 
 int stk_executor_prefetch(stk_executor *x, const stk_decision *d) {
     uint32_t layer = d->key / x->n_expert;
     uint64_t payload, asked;
-    STK_TRY(x->ops->prefetch(x->world, layer, d));
     x->ops->sizes(x->world, layer, d->expert, &payload, &asked);
     x->stats.bytes += payload;
     x->stats.read_bytes += asked;
     x->counted[d->key] = 1;
-    return STK_OK;
+    return x->ops->prefetch(x->world, layer, d);
 }
 
 int stk_executor_finish(stk_executor *x, const atomic_int *cancel) {

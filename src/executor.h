@@ -44,7 +44,8 @@ typedef struct stk_world_ops {
     int (*reap)(void *world, stk_arrival *out, uint32_t max, bool wait);
     /* Computes a batch for all tokens that use it. */
     int (*compute)(void *world, uint32_t layer, const stk_event *event, const stk_task *tasks, uint32_t n);
-    /* Gives up all reads and returns when none is in flight; *keys are the experts that were asked for and are not there. */
+    /* Gives up all reads and returns when none is in flight; *keys are the experts that were asked for, by calls that failed too,
+     * and are not there. */
     uint32_t (*drain)(void *world, const uint32_t **keys);
     /* Sizes of an expert: payload, and what its read asks of the drive. */
     void (*sizes)(void *world, uint32_t layer, uint32_t expert, uint64_t *payload_bytes, uint64_t *read_bytes);

@@ -41,7 +41,7 @@ struct stk_store {
     stk_arrival *arrivals; /* [2 * n_expert] not yet taken */
     uint32_t *lost;        /* [n_key] */
     uint32_t n_landed, n_picked, n_share_max, n_arrival;
-    char error[512]; /* detail of the first failed read that was not yet taken */
+    char error[512]; /* detail of the latest failed read that an arrival tells of */
 };
 
 int stk_store_open(stk_store **out, const stk_catalogue *cat, stk_io *io, stk_slots *slots, uint32_t n_share) {
@@ -103,21 +103,22 @@ static void forget_landed(stk_store *s, uint32_t key) {
     s->n_landed = kept;
 }
 
+/* Reads the parts that are missing; after a failed attempt those that are packed stay: they may be in use. */
 static int start(stk_store *s, uint32_t key, enum stk_io_class class) {
     flight *f = &s->flights[key];
-    uint8_t *slot = slot_at(s, f->layer, f->slot);
+    uint8_t *slot = slot_at(s, f->layer, f->slot), n = 0;
     stk_io_read reads[STK_N_PART];
     for (uint32_t p = 0; p < STK_N_PART; p++) {
+        if (!(f->missing & 1u << p)) continue;
         stk_part_read r;
         part_read(s, f->layer, key % s->n_expert, p, &r);
-        reads[p] = (stk_io_read){r.file, r.file_offset, r.bytes, slot + r.slot_offset, tag_of(key, p)};
+        reads[n++] = (stk_io_read){r.file, r.file_offset, r.bytes, slot + r.slot_offset, tag_of(key, p)};
     }
     forget_landed(s, key); /* of an attempt that failed */
     f->status = 0;
     f->ahead = class == STK_IO_PREFETCH;
-    f->missing = ALL_PARTS;
-    STK_TRY(stk_io_submit(s->io, class, reads, STK_N_PART));
-    f->n_reading = STK_N_PART;
+    STK_TRY(stk_io_submit(s->io, class, reads, n));
+    f->n_reading = n;
     return STK_OK;
 }
 
@@ -144,7 +145,8 @@ static int take_done(stk_store *s, const stk_io_done *done) {
     f->n_reading--;
     if (done->status < 0 && f->status >= 0) {
         f->status = done->status;
-        snprintf(s->error, sizeof s->error, "%s", stk_error_detail());
+        bool told = f->index != NOBODY && !f->ahead; /* others are read again, or were cancelled */
+        if (told) snprintf(s->error, sizeof s->error, "%s", stk_error_detail());
     }
     if (done->status >= 0) s->landed[s->n_landed++] = (landed){key, (enum stk_part)(done->tag % STK_N_PART)};
     return f->n_reading == 0 && f->status < 0 ? end_badly(s, key) : STK_OK;
@@ -179,15 +181,16 @@ static int give_up(stk_store *s, uint32_t key) {
 
 /* ---- What the executor asks for ------------------------------------------------------------------------------------------ */
 
+/* The flight is there before anything can fail, so that drain lists the expert. */
 int stk_store_read(stk_store *s, uint32_t layer, const stk_decision *d, uint32_t index) {
+    s->flights[d->key] = (flight){.layer = layer, .slot = d->slot, .index = index, .missing = ALL_PARTS};
     STK_TRY(give_up(s, d->victim));
-    s->flights[d->key] = (flight){.layer = layer, .slot = d->slot, .index = index};
     return start(s, d->key, STK_IO_DEMAND);
 }
 
 int stk_store_prefetch(stk_store *s, uint32_t layer, const stk_decision *d) {
+    s->flights[d->key] = (flight){.layer = layer, .slot = d->slot, .index = NOBODY, .missing = ALL_PARTS};
     STK_TRY(give_up(s, d->victim));
-    s->flights[d->key] = (flight){.layer = layer, .slot = d->slot, .index = NOBODY};
     return start(s, d->key, STK_IO_PREFETCH);
 }
 

@@ -15,6 +15,7 @@ typedef struct world {
     struct {
         uint64_t done;
         uint32_t index;
+        bool told; /* of gate and up */
     } flight[MAX];
     uint32_t n_flight;
     int fail_index;     /* decision whose read fails, -1 for none */
@@ -22,13 +23,24 @@ typedef struct world {
     atomic_int *cancel;
     int n_read;
     uint32_t owner[MAX]; /* key in each slot, UINT32_MAX for none */
-    bool landed[MAX];
+    bool landed[MAX], up[MAX];
     uint32_t computed[MAX]; /* times, by decision */
     const stk_decision *list;
     bool drained;
     uint32_t lost[MAX];
     uint32_t prefetched[MAX], n_prefetched;
+    bool halves;         /* gate and up arrive when half of the read's time is over */
+    uint8_t phases[MAX]; /* computed, by decision */
+    int fail_in;         /* enum call that fails, once */
 } world;
+
+enum call { NONE, READ, PREFETCH, WANT, REAP, COMPUTE };
+
+static int fails(world *w, enum call call) {
+    if (w->fail_in != (int)call) return 0;
+    w->fail_in = NONE;
+    return stk_fail(STK_ENOMEM, "call %d", (int)call);
+}
 
 static uint64_t now_ns(void *p) { return ((world *)p)->now; }
 
@@ -41,8 +53,10 @@ static int do_read(void *p, uint32_t layer, const stk_decision *d, uint32_t inde
                       index);
     w->owner[d->slot] = d->key;
     w->landed[d->slot] = false;
+    if (fails(w, READ)) return STK_ENOMEM;
     w->drive_free = STK_MAX(w->drive_free, w->now) + w->read_ns;
     w->flight[w->n_flight].done = w->drive_free;
+    w->flight[w->n_flight].told = false;
     w->flight[w->n_flight++].index = index;
     if (++w->n_read == w->cancel_at_read) atomic_store(w->cancel, 1);
     return 0;
@@ -52,28 +66,39 @@ static int do_prefetch(void *p, uint32_t layer, const stk_decision *d) {
     world *w = p;
     (void)layer;
     w->prefetched[w->n_prefetched++] = d->key;
-    return 0;
+    w->owner[d->slot] = d->key;
+    w->landed[d->slot] = false;
+    return fails(w, PREFETCH);
 }
 
 static int do_want(void *p, const stk_decision *d, uint32_t index) {
     world *w = p;
     if (w->landed[d->slot]) return 1;
+    if (fails(w, WANT)) return STK_ENOMEM;
     w->drive_free = STK_MAX(w->drive_free, w->now) + w->read_ns;
     w->flight[w->n_flight].done = w->drive_free;
+    w->flight[w->n_flight].told = false;
     w->flight[w->n_flight++].index = index;
     return 0;
 }
 
 static int do_reap(void *p, stk_arrival *out, uint32_t max, bool wait) {
     world *w = p;
+    if (fails(w, REAP)) return STK_ENOMEM;
     if (wait) {
         cr_assert(w->n_flight > 0, "waiting for nothing");
         uint64_t first = UINT64_MAX;
-        for (uint32_t i = 0; i < w->n_flight; i++) first = STK_MIN(first, w->flight[i].done);
+        for (uint32_t i = 0; i < w->n_flight; i++)
+            first = STK_MIN(first, w->flight[i].done - (w->halves && !w->flight[i].told ? w->read_ns / 2 : 0));
         w->now = STK_MAX(w->now, first);
     }
     uint32_t n = 0, kept = 0;
     for (uint32_t i = 0; i < w->n_flight; i++) {
+        if (w->halves && !w->flight[i].told && w->flight[i].done <= w->now + w->read_ns / 2 && n < max) {
+            w->flight[i].told = true;
+            w->up[w->list[w->flight[i].index].slot] = true;
+            out[n++] = (stk_arrival){w->flight[i].index, 0, STK_PHASE_UP};
+        }
         if (w->flight[i].done > w->now || n == max) {
             w->flight[kept++] = w->flight[i];
             continue;
@@ -94,11 +119,13 @@ static int do_compute(void *p, uint32_t layer, const stk_event *event, const stk
     for (uint32_t i = 0; i < n; i++) {
         const stk_decision *d = tasks[i].decision;
         cr_assert_eq(w->owner[d->slot], d->key, "expert %u is not in its slot", d->key);
-        cr_assert(w->landed[d->slot]);
-        w->computed[d - w->list]++;
+        cr_assert(w->landed[d->slot] || (w->up[d->slot] && tasks[i].phases == STK_PHASE_UP));
+        cr_assert(tasks[i].phases && !(w->phases[d - w->list] & tasks[i].phases), "a phase is computed twice");
+        w->phases[d - w->list] |= tasks[i].phases;
+        if (w->phases[d - w->list] == STK_PHASE_ALL) w->computed[d - w->list]++;
         w->now += w->compute_ns;
     }
-    return 0;
+    return fails(w, COMPUTE);
 }
 
 static uint32_t do_drain(void *p, const uint32_t **keys) {
@@ -259,4 +286,114 @@ Test(executor, a_cancelled_event_loses_what_has_not_been_computed) {
     cr_assert(w.drained);
     cr_assert_eq(n_lost, 4);
     stk_executor_close(&x);
+}
+
+Test(executor, gate_and_up_are_computed_while_down_is_on_its_way) {
+    stk_decision list[3];
+    for (uint32_t i = 0; i < 3; i++) list[i] = make(i, STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    start(&w, list, 3, 1000, 10);
+    w.halves = true;
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    cr_assert_eq(run(x, &e, list, 3, &cancel, &lost, &n_lost), 0);
+    for (int i = 0; i < 3; i++) cr_assert_eq(w.phases[i], STK_PHASE_ALL);
+    cr_assert_eq(w.now, 3010, "half an expert after the last read");
+    stk_executor_stats s;
+    stk_executor_get_stats(x, &s);
+    cr_assert(s.expert_ns == 60 && s.wait_ns == 3010 - 60 && s.bytes == 3003);
+    stk_executor_close(&x);
+}
+
+/* 4 hits that were read ahead: two there, two coming; and two misses. Their bytes count once, when they were asked for. */
+Test(executor, what_was_read_ahead_is_waited_for_and_counted_once) {
+    stk_decision list[6];
+    for (uint32_t i = 0; i < 6; i++) list[i] = make(i, i < 4 ? STK_HIT : STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    start(&w, list, 0, 100, 10);
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    for (uint32_t i = 0; i < 4; i++) {
+        stk_decision d = make(i, STK_ADMIT, i, STK_NO_KEY, 0);
+        cr_assert_eq(stk_executor_prefetch(x, &d), 0);
+        list[i].coming = 1;
+        w.landed[i] = i < 2;
+    }
+    stk_executor_stats s;
+    stk_executor_get_stats(x, &s);
+    cr_assert(s.bytes == 4 * 1000 + 0 + 1 + 2 + 3 && s.read_bytes == 4 * 4096);
+    cr_assert_eq(run(x, &e, list, 6, &cancel, &lost, &n_lost), 0);
+    for (int i = 0; i < 6; i++) cr_assert_eq(w.computed[i], 1);
+    cr_assert_eq(w.n_read, 2);
+    stk_executor_get_stats(x, &s);
+    cr_assert(s.bytes == 6 * 1000 + 15 && s.read_bytes == 6 * 4096);
+    stk_executor_close(&x);
+}
+
+Test(executor, what_was_read_ahead_and_lost_is_not_counted) {
+    stk_decision list[1] = {make(0, STK_ADMIT, 0, STK_NO_KEY, 0)};
+    world w;
+    start(&w, list, 1, 100, 10);
+    w.fail_index = 0;
+    stk_cost cost;
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 1};
+    atomic_int cancel = 0;
+    const uint32_t *lost;
+    uint32_t n_lost;
+    stk_executor_stats s;
+    for (uint32_t i = 5; i < 8; i++) {
+        stk_decision d = make(i, STK_ADMIT, i, STK_NO_KEY, 0);
+        cr_assert_eq(stk_executor_prefetch(x, &d), 0);
+        w.landed[i] = i == 6;
+    }
+    cr_assert_eq(run(x, &e, list, 1, &cancel, &lost, &n_lost), STK_EIO);
+    cr_assert(n_lost == 3 && lost[0] == 0 && lost[1] == 5 && lost[2] == 7);
+    stk_executor_get_stats(x, &s);
+    cr_assert(s.bytes == 1006 && s.read_bytes == 4096);
+    stk_executor_close(&x);
+}
+
+/* Whichever call fails: every expert that is not there is lost, once, and counts for nothing. */
+Test(executor, an_error_of_any_call_loses_nothing_twice) {
+    for (int call = READ; call <= COMPUTE; call++) {
+        stk_decision list[4];
+        for (uint32_t i = 0; i < 4; i++) list[i] = make(i, i < 1 ? STK_HIT : STK_ADMIT, i, STK_NO_KEY, 0);
+        world w;
+        start(&w, list, 0, 100, 10);
+        stk_cost cost;
+        stk_executor *x = open_executor(&w, &cost);
+        stk_event e = {.n_tok = 1};
+        atomic_int cancel = 0;
+        const uint32_t *lost;
+        uint32_t n_lost, seen[MAX] = {0};
+        stk_decision before = make(0, STK_ADMIT, 0, STK_NO_KEY, 0), later = make(9, STK_ADMIT, 9, STK_NO_KEY, 0);
+        cr_assert_eq(stk_executor_prefetch(x, &before), 0);
+        list[0].coming = 1;
+        w.fail_in = call;
+        int rc = stk_executor_begin(x, 0, &e, list, 4);
+        if (rc >= 0) rc = stk_executor_prefetch(x, &later);
+        if (rc >= 0) rc = stk_executor_finish(x, &cancel);
+        cr_assert_eq(rc, STK_ENOMEM, "call %d", call);
+        stk_executor_give_up(x, &lost, &n_lost);
+        for (uint32_t i = 0; i < n_lost; i++) seen[lost[i]]++;
+        uint64_t bytes = 0;
+        for (uint32_t i = 0; i < 4; i++) {
+            cr_assert_eq(seen[i], !w.landed[i], "call %d: expert %u is %d times among the lost", call, i, (int)seen[i]);
+            if (w.landed[i]) bytes += 1000 + i;
+        }
+        cr_assert_eq(seen[9], w.n_prefetched == 2, "call %d", call);
+        stk_executor_stats s;
+        stk_executor_get_stats(x, &s);
+        cr_assert_eq(s.bytes, bytes, "call %d: %d bytes", call, (int)s.bytes);
+        stk_executor_close(&x);
+    }
 }
