@@ -26,6 +26,8 @@ struct stk_chooser {
     uint32_t n_layer, n_expert, n_max;
     expected *expected; /* [n_max] absent experts whose layer has not come yet */
     uint32_t n_expected;
+    uint64_t step; /* of the latest event, and its layer */
+    uint32_t layer;
     uint32_t n[STK_PREDICT_DEPTH_MAX][BUCKETS], n_used[STK_PREDICT_DEPTH_MAX][BUCKETS];
 };
 
@@ -65,9 +67,11 @@ static bool event_has(const stk_event *event, uint32_t expert) {
     return low < event->n_distinct && event->distinct[low] == expert;
 }
 
-/* Counts what was expected of the event's layer; what was expected of layers that were passed over is forgotten. */
-static void settle(stk_chooser *c, const stk_event *event) {
+void stk_chooser_settle(stk_chooser *c, const stk_event *event) {
     uint32_t kept = 0;
+    if (event->step != c->step || event->layer <= c->layer) c->n_expected = 0;
+    c->step = event->step;
+    c->layer = event->layer;
     for (uint32_t i = 0; i < c->n_expected; i++) {
         expected e = c->expected[i];
         uint32_t layer = e.key / c->n_expert;
@@ -82,11 +86,10 @@ static void settle(stk_chooser *c, const stk_event *event) {
     c->n_expected = kept;
 }
 
-void stk_chooser_event(stk_chooser *c, const stk_event *event, stk_ahead *list, uint32_t n) {
-    settle(c, event);
+void stk_chooser_choose(stk_chooser *c, uint32_t layer, stk_ahead *list, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         stk_ahead *a = &list[i];
-        uint32_t depth = a->key / c->n_expert - event->layer - 1, bucket = STK_MIN((uint32_t)(a->p * BUCKETS), BUCKETS - 1u);
+        uint32_t depth = a->key / c->n_expert - layer - 1, bucket = STK_MIN((uint32_t)(a->p * BUCKETS), BUCKETS - 1u);
         a->issue = false;
         if (depth >= STK_PREDICT_DEPTH_MAX || stk_cache_slot(c->cache, a->key) >= 0) continue;
         float p = ((float)c->n_used[depth][bucket] + PRIOR * a->p) / (float)(c->n[depth][bucket] + PRIOR);

@@ -18,8 +18,11 @@ typedef struct stk_chooser stk_chooser;
 int stk_chooser_open(stk_chooser **out, const stk_cache *cache, uint32_t n_layer, uint32_t n_expert, uint32_t cap) STK_CHECKED;
 void stk_chooser_close(stk_chooser **chooser);
 
-/* An event has come: what was expected of its layer is settled. Then sets `issue` of each expert in list [n], which the event's
- * predictor expects of layers after event->layer: whether it is absent and worth its bytes. */
-void stk_chooser_event(stk_chooser *chooser, const stk_event *event, stk_ahead *list, uint32_t n);
+/* An event has come: what was expected of its layer is settled; what was expected of layers that an earlier step did not reach
+ * is forgotten. */
+void stk_chooser_settle(stk_chooser *chooser, const stk_event *event);
+/* Sets `issue` of each expert in list [n], which the predictor expects of layers after `layer`, that of the latest event: whether
+ * it is absent and worth its bytes. */
+void stk_chooser_choose(stk_chooser *chooser, uint32_t layer, stk_ahead *list, uint32_t n);
 
 #endif

@@ -1,6 +1,8 @@
 /* decide: events from a source into a cache. */
 #include "decide.h"
 
+#include <string.h>
+
 enum { PROGRESS_STEPS = 4096 };
 
 /* What the running step adds once it is over. */
@@ -39,13 +41,28 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
     int n = stk_cache_event(d->cache, event->layer, event, &list);
     if (n < 0) return n;
     stk_tally_event(d->tally, event->layer, list, (uint32_t)n);
+    stk_chooser_settle(d->chooser, event);
+    return 0;
+}
+
+/* What was predicted at the latest event; what of it is read ahead is chosen anew. */
+static int take_ahead(stk_decide *d, const running *r, const stk_trace_ahead *ahead) {
+    if (!r->n_tok || r->layer < 0) return stk_fail(STK_EFORMAT, "trace: a prediction that follows no event");
+    memcpy(d->ahead, ahead->list, ahead->n * sizeof *d->ahead);
+    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, ahead->n);
+    for (uint32_t i = 0; i < ahead->n; i++) {
+        stk_decision taken;
+        int rc = d->ahead[i].issue ? stk_cache_prefetch(d->cache, d->ahead[i].key, &taken) : 0;
+        if (rc < 0) return rc;
+        if (rc) stk_tally_prefetch(d->tally, &taken);
+    }
     return 0;
 }
 
 static int take_drop(stk_decide *d, uint32_t key) {
     const stk_trace_header *h = d->tally->header;
     if (key >= h->n_layer * h->n_expert) return stk_fail(STK_EFORMAT, "trace: dropped expert %u does not exist", key);
-    stk_tally_drop(d->tally, key);
+    (void)stk_tally_drop(d->tally, key);
     return stk_cache_drop(d->cache, key);
 }
 
@@ -57,6 +74,7 @@ int stk_decide_run(stk_decide *d) {
         switch (record.kind) {
         case STK_TRACE_EVENT: rc = take_event(d, &r, &record.event); break;
         case STK_TRACE_STEP: rc = begin_step(d, &r, &record.step); break;
+        case STK_TRACE_AHEAD: rc = take_ahead(d, &r, &record.ahead); break;
         case STK_TRACE_DROP: rc = take_drop(d, record.drop_key); break;
         case STK_TRACE_CLEAR: rc = stk_cache_clear(d->cache); break;
         case STK_TRACE_ABORT: r.n_tok = 0; break;

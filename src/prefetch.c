@@ -62,6 +62,7 @@ int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_looka
     int n = 0;
     STK_TRY(p->ops->observe(p->predictor, event, look));
     STK_TRY(stk_score_event(p->score, event));
+    stk_chooser_settle(p->chooser, event);
     for (uint32_t d = 1; d <= p->c.depth && event->layer + d < p->c.n_layer; d++) {
         int got = p->ops->suggest(p->predictor, d, p->suggested, p->cap);
         if (got < 0) return got;
@@ -71,7 +72,7 @@ int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_looka
             p->list[n++] = (stk_ahead){.key = (event->layer + d) * p->c.n_expert + s->expert, .p = s->p};
         }
     }
-    stk_chooser_event(p->chooser, event, p->list, (uint32_t)n);
+    stk_chooser_choose(p->chooser, event->layer, p->list, (uint32_t)n);
     *list = p->list;
     return n;
 }

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
+    stk_chooser *chooser; /* of what is read ahead, in all but a verifying replay */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
@@ -143,9 +145,7 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
 /* What the timed path has besides. */
 static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
-    if (!r->o.verify)
-        STK_TRY(stk_chooser_open(&r->virtual.chooser, r->cache, r->header->n_layer, r->header->n_expert,
-                                 STK_TRACE_AHEAD_MAX * r->header->n_expert));
+    r->virtual.chooser = r->o.verify ? NULL : r->chooser;
     if (r->o.io) {
         if (strncmp(r->o.io, "emu:", 4) != 0)
             return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
@@ -179,12 +179,15 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
+    uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
+    STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_layer, r->header->n_expert, most_ahead));
     return r->o.io || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 
 static void close_replay(replay *r) {
     stk_executor_close(&r->executor);
     stk_virtual_close(&r->virtual);
+    stk_chooser_close(&r->chooser);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
     if (r->spill_fd > 0) close(r->spill_fd);
@@ -232,7 +235,10 @@ static int verify(const replay *r, const stk_trace_end *end) {
 static int run_step(replay *r, const stk_trace_step *step) {
     uint64_t n_token = r->stepper.n_token, step_ns = r->stepper.step_ns;
     bool begins = stk_tally_step(&r->tally, step);
-    if (begins && r->o.reset == STK_RESET_SEQUENCE && r->tally.n_sequence > 1) STK_TRY(stk_cache_clear(r->cache));
+    if (begins && r->o.reset == STK_RESET_SEQUENCE && r->tally.n_sequence > 1) {
+        stk_virtual_clear(&r->virtual); /* nothing comes for a slot that it has not */
+        STK_TRY(stk_cache_clear(r->cache));
+    }
     stk_replay_count *phase = &r->tally.phases[r->tally.phase];
     int rc = stk_stepper_run(&r->stepper, step);
     phase->n_token += r->stepper.n_token - n_token;
@@ -277,13 +283,19 @@ static int run_timed(replay *r) {
 /* ---- Both paths --------------------------------------------------------------------------------------------------------- */
 
 static int run_decisions(replay *r, stk_stats *stats) {
+    stk_ahead *ahead = calloc((size_t)STK_TRACE_AHEAD_MAX * r->header->n_expert, sizeof *ahead);
+    if (!ahead) return stk_fail(STK_ENOMEM, "out of memory for the replay");
     stk_decide d = {.source = r->source,
                     .cache = r->cache,
                     .tally = &r->tally,
+                    .chooser = r->chooser,
+                    .ahead = ahead,
                     .reset = r->o.reset == STK_RESET_SEQUENCE,
                     .progress = r->o.progress,
                     .progress_user = r->o.progress_user};
-    STK_TRY(stk_decide_run(&d));
+    int rc = stk_decide_run(&d);
+    free(ahead);
+    STK_TRY(rc);
     stk_cache_counters c;
     stk_replay_count prefill, decode;
     stk_cache_get_counters(r->cache, &c);
@@ -298,6 +310,8 @@ static int run_decisions(replay *r, stk_stats *stats) {
                          .n_miss = c.n_miss,
                          .n_evict = c.n_evict,
                          .n_wave = c.n_wave,
+                         .n_prefetch = c.n_prefetch,
+                         .n_prefetch_used = c.n_prefetch_used,
                          .bytes = prefill.bytes + decode.bytes,
                          .read_bytes = prefill.read_bytes + decode.read_bytes};
     return STK_OK;

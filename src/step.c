@@ -23,25 +23,36 @@ static int drop_lost(stk_stepper *s, const uint32_t *lost, uint32_t n_lost) {
     return rc;
 }
 
-/* Reads ahead of later events, while the drive is on this one's misses. */
-static int read_ahead(stk_stepper *s, const stk_event *event) {
-    stk_ahead *list;
-    int n = s->ops->ahead(s->stage, event, &list);
-    if (n <= 0) return n;
-    for (int i = 0; i < n; i++) {
-        if (!list[i].issue) continue;
-        stk_decision d;
-        int taken = stk_cache_prefetch(s->cache, list[i].key, &d);
-        if (taken < 0) return taken;
-        list[i].issue = taken == 1;
-        if (taken) STK_TRY(stk_executor_prefetch(s->executor, &d));
+/* 1: the cache has taken the expert in; 0: it has not. */
+static int read_one_ahead(stk_stepper *s, uint32_t key, int *rc) {
+    stk_decision d;
+    int taken = stk_cache_prefetch(s->cache, key, &d);
+    if (taken <= 0) {
+        *rc = taken;
+        return 0;
     }
-    return record(s, &(stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {(uint32_t)n, list}});
+    if (s->tally) stk_tally_prefetch(s->tally, &d);
+    *rc = stk_executor_prefetch(s->executor, &d);
+    return 1;
 }
 
+/* Reads ahead of later events, while the drive is on this one's misses. What the cache has taken in is on record also where the
+ * rest fails. */
+static int read_ahead(stk_stepper *s, const stk_event *event) {
+    stk_ahead *list;
+    int rc = STK_OK, n = s->ops->ahead(s->stage, event, &list);
+    if (n <= 0) return n;
+    for (int i = 0; i < n; i++)
+        if (list[i].issue) list[i].issue = rc >= 0 && read_one_ahead(s, list[i].key, &rc);
+    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {(uint32_t)n, list}}));
+    return rc;
+}
+
+/* The reads begin first; the event is on record whatever becomes of them, since the cache has decided it. */
 static int carry_out(stk_stepper *s, const stk_event *event, const stk_decision *list, uint32_t n) {
-    STK_TRY(stk_executor_begin(s->executor, event->layer, event, list, n));
+    int rc = stk_executor_begin(s->executor, event->layer, event, list, n);
     STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *event}));
+    STK_TRY(rc);
     STK_TRY(read_ahead(s, event));
     return stk_executor_finish(s->executor, s->cancel);
 }

@@ -8,8 +8,9 @@ int stk_tally_open(stk_tally *t, const stk_trace_header *header) {
     size_t n_key = (size_t)header->n_layer * header->n_expert;
     *t = (stk_tally){.header = header, .max_seq = INT64_MIN};
     t->expert_read_bytes = calloc(n_key, sizeof *t->expert_read_bytes);
+    t->read = calloc(n_key, 1);
     t->layers = calloc(header->n_layer, sizeof *t->layers);
-    if (!t->expert_read_bytes || !t->layers) {
+    if (!t->expert_read_bytes || !t->read || !t->layers) {
         stk_tally_close(t);
         return stk_fail(STK_ENOMEM, "out of memory for the replay");
     }
@@ -21,8 +22,10 @@ int stk_tally_open(stk_tally *t, const stk_trace_header *header) {
 
 void stk_tally_close(stk_tally *t) {
     free(t->expert_read_bytes);
+    free(t->read);
     free(t->layers);
     t->expert_read_bytes = NULL;
+    t->read = NULL;
     t->layers = NULL;
 }
 
@@ -51,6 +54,7 @@ void stk_tally_event(stk_tally *t, uint32_t layer, const stk_decision *list, uin
         n_miss += miss;
         n_evict += list[i].victim != STK_NO_KEY;
         read_bytes += t->expert_read_bytes[list[i].key] & (0 - miss);
+        t->read[list[i].key] = miss ? (uint8_t)(1 + t->phase) : t->read[list[i].key];
     }
     c->n_event++;
     c->n_lookup += n;
@@ -61,11 +65,23 @@ void stk_tally_event(stk_tally *t, uint32_t layer, const stk_decision *list, uin
     c->read_bytes += read_bytes;
 }
 
-void stk_tally_drop(stk_tally *t, uint32_t key) {
-    uint32_t layer = key / t->header->n_expert;
+void stk_tally_prefetch(stk_tally *t, const stk_decision *d) {
+    uint32_t layer = d->key / t->header->n_expert;
     stk_replay_count *c = &t->layers[layer][t->phase];
+    c->n_evict += d->victim != STK_NO_KEY;
+    c->bytes += t->header->classes[t->header->layer_class[layer]].payload_bytes;
+    c->read_bytes += t->expert_read_bytes[d->key];
+    t->read[d->key] = (uint8_t)(1 + t->phase);
+}
+
+bool stk_tally_drop(stk_tally *t, uint32_t key) {
+    uint32_t layer = key / t->header->n_expert;
+    if (!t->read[key]) return false;
+    stk_replay_count *c = &t->layers[layer][t->read[key] - 1];
     c->bytes -= t->header->classes[t->header->layer_class[layer]].payload_bytes;
     c->read_bytes -= t->expert_read_bytes[key];
+    t->read[key] = 0;
+    return true;
 }
 
 void stk_tally_sum(const stk_tally *t, stk_replay_count *prefill, stk_replay_count *decode) {

@@ -30,7 +30,6 @@ void stk_virtual_close(stk_virtual *v) {
     free(v->flights);
     free(v->arrivals);
     free(v->ahead);
-    stk_chooser_close(&v->chooser);
     v->reads = NULL;
     v->flights = NULL;
     v->arrivals = NULL;
@@ -155,7 +154,8 @@ static stk_virtual_read *first_done(stk_virtual *v, bool wanted) {
 static void pack(stk_virtual *v, stk_virtual_read *r) {
     uint32_t key = r->key, layer = key / v->header->n_expert, part = r->part;
     stk_virtual_flight *f = &v->flights[key];
-    *r = v->reads[--v->n_read];
+    uint32_t at = (uint32_t)(r - v->reads);
+    memmove(r, r + 1, (--v->n_read - at) * sizeof *r); /* in order of submission still, in which the drive takes them */
     if (v->timed) {
         double ns = stk_cost_arrive_ns(&v->cost, v->header->classes[v->header->layer_class[layer]].payload_bytes);
         v->now_ns += ns / v->header->n_part;
@@ -239,9 +239,10 @@ static int take_drops(stk_virtual *v) {
             return stk_fail(STK_EFORMAT, "trace: dropped expert %u does not exist", key);
         uint64_t payload, asked;
         sizes(v, key / v->header->n_expert, key % v->header->n_expert, &payload, &asked);
-        v->dropped_bytes += payload;
-        v->dropped_read_bytes += asked;
-        stk_tally_drop(v->tally, key);
+        if (stk_tally_drop(v->tally, key)) {
+            v->dropped_bytes += payload;
+            v->dropped_read_bytes += asked;
+        }
         STK_TRY(stk_cache_drop(v->cache, key));
         forget(v, key);
         stk_virtual_take(v);
@@ -276,11 +277,12 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
 static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
     stk_virtual *v = stage;
     const stk_trace_record *r;
+    if (v->chooser) stk_chooser_settle(v->chooser, event); /* before the next record, which ends the event's arrays */
     int rc = stk_virtual_peek(v, &r);
     if (rc <= 0 || r->kind != STK_TRACE_AHEAD) return rc < 0 ? rc : 0;
     uint32_t n = r->ahead.n;
     memcpy(v->ahead, r->ahead.list, n * sizeof *v->ahead);
-    if (v->chooser) stk_chooser_event(v->chooser, event, v->ahead, n);
+    if (v->chooser) stk_chooser_choose(v->chooser, event->layer, v->ahead, n);
     *list = v->ahead;
     stk_virtual_take(v);
     return (int)n;

@@ -35,7 +35,7 @@ typedef struct stk_virtual {
     stk_cache *cache;
     stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
-    stk_chooser *chooser; /* chooses anew what is read ahead of what was predicted; NULL: as recorded */
+    stk_chooser *chooser; /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
     bool timed;           /* false: everything takes no time */
     stk_drive drive;
     double now_ns;

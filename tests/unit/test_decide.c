@@ -53,6 +53,7 @@ static void compare(const char *path, stk_replay_options o) {
     cr_assert(a.n_step == b.n_step && a.n_token == b.n_token && a.n_event == b.n_event && a.n_lookup == b.n_lookup);
     cr_assert(a.n_pair == b.n_pair && a.n_hit == b.n_hit && a.n_miss == b.n_miss && a.n_evict == b.n_evict);
     cr_assert(a.n_wave == b.n_wave && a.bytes == b.bytes && a.read_bytes == b.read_bytes);
+    cr_assert(a.n_prefetch == b.n_prefetch && a.n_prefetch_used == b.n_prefetch_used);
     cr_assert(same_count(&da.prefill, &db.prefill) && same_count(&da.decode, &db.decode));
     cr_assert_eq(da.n_sequence, db.n_sequence);
     for (int i = 0; i < N_LAYER; i++)
@@ -75,6 +76,82 @@ Test(decide, equals_the_timed_path) {
                                            .fraction = i >> 3 & 1 ? 0.5 : 0.0,
                                            .n_slot = i >> 3 & 1 ? 0 : 20,
                                            .seed = 5});
+}
+
+/* A recorded run of single tokens with predictions of the next layer, most of them right, some of them already there; drops and
+ * aborted steps. Sequences of 20 steps. */
+static void make_predicted(const char *path) {
+    static stk_trace_extent extents[N_LAYER * N_EXPERT * 3];
+    static const stk_trace_class class = {16384, 5000, 12, 0};
+    static const uint32_t layer_class[N_LAYER] = {0}, model_layer[N_LAYER] = {0, 1, 2, 3};
+    trace_input t = {.rng = 23};
+    uint16_t next[K], ids[K];
+    stk_trace_writer *w;
+    for (uint32_t i = 0; i < STK_ARRAY_LEN(extents); i++) extents[i] = (stk_trace_extent){0, i * 4096ull, 4096 + i % 3 * 4096};
+    cr_assert_eq(stk_trace_writer_open(&w, path,
+                                       &(stk_trace_header){.n_layer = N_LAYER,
+                                                           .n_expert = N_EXPERT,
+                                                           .k = K,
+                                                           .n_part = 3,
+                                                           .n_class = 1,
+                                                           .n_batch = 4,
+                                                           .ram_bytes = 12 * 16384,
+                                                           .classes = &class,
+                                                           .layer_class = layer_class,
+                                                           .model_layer = model_layer,
+                                                           .extents = extents,
+                                                           .model = "predicted",
+                                                           .policy = "lru",
+                                                           .params = "",
+                                                           .io = ""}),
+                 0, "%s", stk_error_detail());
+    for (int i = 0; i < K; i++) next[i] = (uint16_t)(5 * i);
+    for (uint64_t step = 0; step < N_STEP; step++) {
+        const int32_t seq[1] = {(int32_t)(step / 20)}, pos[1] = {(int32_t)(step % 20)}, token[1] = {0};
+        const uint8_t logits[1] = {step % 20 > 3};
+        stk_trace_record r = {.kind = STK_TRACE_STEP, .step = {step, 1, seq, pos, token, logits}};
+        cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+        for (uint32_t layer = 0; layer < N_LAYER; layer++) {
+            memcpy(ids, next, sizeof ids);
+            uint32_t first = tr_below(&t, N_EXPERT) * tr_below(&t, N_EXPERT) / N_EXPERT;
+            for (uint32_t i = 0; i < K; i++) next[i] = (uint16_t)((first + 3 * i) % N_EXPERT);
+            r = (stk_trace_record){.kind = STK_TRACE_EVENT,
+                                   .event = {.step = step, .layer = layer, .n_tok = 1, .k = K, .n_expert = N_EXPERT, .ids = ids}};
+            cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+            if (layer + 1 < N_LAYER && tr_below(&t, 8)) {
+                stk_ahead list[K];
+                for (uint32_t i = 0; i < K; i++)
+                    list[i] = (stk_ahead){(layer + 1) * N_EXPERT + (tr_below(&t, 5) ? next[i] : (next[i] + 1u) % N_EXPERT), 0.9f,
+                                          tr_below(&t, 2)};
+                r = (stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {K, list}};
+                cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+            }
+            if (tr_below(&t, 12)) continue;
+            uint32_t gone = tr_below(&t, 2) ? layer * N_EXPERT + ids[1] : STK_MIN(layer + 1, N_LAYER - 1u) * N_EXPERT + next[0];
+            r = (stk_trace_record){.kind = STK_TRACE_DROP, .drop_key = gone};
+            cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+            if (tr_below(&t, 2)) continue;
+            r = (stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = step};
+            cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+            break;
+        }
+    }
+    cr_assert_eq(stk_trace_write(w, &(stk_trace_record){.kind = STK_TRACE_END}), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_trace_writer_close(&w), 0, "%s", stk_error_detail());
+}
+
+Test(decide, reads_ahead_as_the_timed_path_does) {
+    for (uint32_t i = 0; i < 8; i++) {
+        stk_replay_layer layers[N_LAYER];
+        stk_stats s;
+        stk_replay_options o = {.n_slot = i >> 2 & 1 ? 40 : 0, .reset = i & 1, .policy = i >> 1 & 1 ? "s3fifo" : NULL, .seed = 5};
+        make_predicted(tr_path());
+        compare(tr_path(), o);
+        stk_replay_detail d = run(tr_path(), o, layers, &s);
+        cr_assert(s.n_prefetch > 20 && s.n_prefetch_used > 10, "%d, %d", (int)s.n_prefetch, (int)s.n_prefetch_used);
+        cr_assert_lt(d.decode.bytes, UINT64_MAX / 2);
+        cr_assert_lt(d.prefill.bytes, UINT64_MAX / 2);
+    }
 }
 
 Test(decide, a_cold_start_forgets_and_a_carried_one_does_not) {
