@@ -157,3 +157,104 @@ Test(virtual, without_a_drive_there_are_decisions_and_no_time) {
     cr_assert_eq(r.stats.n_evict, 5);
     unlink(path);
 }
+
+/* ---- Reads ahead: two layers of 4 experts, top-1; parts of 300 KB and less, one after the other at 1 GB/s ---- */
+
+enum { L2 = 2, E2 = 4, PART = 300000 };
+
+static stk_trace_writer *begin_parts(void) {
+    static stk_trace_extent extents[L2 * E2 * 3];
+    static const stk_trace_class class = {3 * PART, 3 * PART, 4, 0};
+    static const uint32_t layer_class[L2] = {0, 0}, model_layer[L2] = {0, 1};
+    for (uint64_t i = 0; i < STK_ARRAY_LEN(extents); i++) extents[i] = (stk_trace_extent){0, i * PART, PART};
+    stk_trace_header h = {.n_layer = L2,
+                          .n_expert = E2,
+                          .k = 1,
+                          .n_part = 3,
+                          .n_class = 1,
+                          .n_batch = 4,
+                          .ram_bytes = 12 * PART,
+                          .classes = &class,
+                          .layer_class = layer_class,
+                          .model_layer = model_layer,
+                          .extents = extents,
+                          .model = "hand",
+                          .policy = "lru",
+                          .params = "",
+                          .io = ""};
+    strcpy(path, "/tmp/stoker-virtual-XXXXXX");
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    stk_trace_writer *w;
+    cr_assert_eq(stk_trace_writer_open(&w, path, &h), 0, "%s", stk_error_detail());
+    return w;
+}
+
+/* A step of one token that uses `first` in layer 0 and `second` in layer 1; at layer 0, `said` of layer 1 is predicted, if any.
+ */
+static void two_layers(stk_trace_writer *w, uint64_t step, uint16_t first, int said, uint16_t second) {
+    static const int32_t zero[1] = {0};
+    static const uint8_t logits[1] = {1};
+    const int32_t pos[1] = {(int32_t)step};
+    stk_trace_record r = {.kind = STK_TRACE_STEP, .step = {step, 1, zero, pos, zero, logits}};
+    cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+    for (uint32_t layer = 0; layer < L2; layer++) {
+        r = (stk_trace_record){
+            .kind = STK_TRACE_EVENT,
+            .event = {.step = step, .layer = layer, .n_tok = 1, .k = 1, .n_expert = E2, .ids = layer ? &second : &first}};
+        cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+        if (layer || said < 0) continue;
+        stk_ahead list[1] = {{E2 + (uint32_t)said, 1.0f, true}};
+        r = (stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {1, list}};
+        cr_assert_eq(stk_trace_write(w, &r), 0, "%s", stk_error_detail());
+    }
+}
+
+/* Computing an expert 180 us (120 and 60 us by halves), packing a part 15 us; dense as above. */
+static const double up_us = 120, down_us = 60, part_us = 15, read_us = 300;
+
+Test(virtual, gate_and_up_are_computed_while_down_is_read) {
+    stk_trace_writer *w = begin_parts();
+    stk_cost c = costs();
+    two_layers(w, 0, 0, -1, 0);
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,0us");
+    /* Each layer: three reads, the packing of two and the first half hidden behind the third; then its packing and second half.
+     */
+    double layer = 300 + 3 * read_us + part_us + down_us;
+    cr_assert_float_eq((double)r.virtual_ns, (2 * layer + 100) * 1e3, 1000);
+    cr_assert_float_eq((double)r.stats.expert_ns, 2 * (up_us + down_us) * 1e3, 1000);
+    cr_assert_float_eq((double)r.stats.arrive_ns, 6 * part_us * 1e3, 1000);
+    unlink(path);
+}
+
+Test(virtual, a_read_ahead_is_hidden_behind_the_layer_before) {
+    stk_trace_writer *w = begin_parts();
+    stk_cost c = costs();
+    two_layers(w, 0, 0, 1, 1);
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,0us");
+    /* Layer 0 as ever; at its end, 75 us into the read ahead, 825 us of it are left, 300 of which pass in layer 1's dense part.
+     */
+    double first = 300 + 3 * read_us + part_us + down_us, second = 3 * read_us - part_us - down_us + part_us + down_us;
+    cr_assert_float_eq((double)r.virtual_ns, (first + second + 100) * 1e3, 1000);
+    cr_assert(r.stats.n_prefetch == 1 && r.stats.n_prefetch_used == 1 && r.stats.n_miss == 1 && r.stats.n_hit == 1);
+    cr_assert_eq(r.stats.bytes, 6 * PART);
+    unlink(path);
+}
+
+Test(virtual, a_read_ahead_that_began_is_waited_for_and_the_rest_yields) {
+    stk_trace_writer *w = begin_parts();
+    stk_cost c = costs();
+    two_layers(w, 0, 0, 1, 2); /* a wrong guess */
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,0us");
+    /* 375 us into the read ahead its second part is under way, for 225 us more; then the demand's three, as ever. What of the
+     * read ahead is left is never waited for; the part that landed is packed while there is nothing better to do. */
+    double first = 300 + 3 * read_us + part_us + down_us, second = 300 + 225 + 3 * read_us + part_us + down_us;
+    cr_assert_float_eq((double)r.virtual_ns, (first + second + 100) * 1e3, 1000);
+    cr_assert(r.stats.n_prefetch == 1 && r.stats.n_prefetch_used == 0 && r.stats.n_miss == 2);
+    cr_assert_eq(r.stats.bytes, 9 * PART);
+    unlink(path);
+}
