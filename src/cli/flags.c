@@ -74,7 +74,8 @@ const cli_option cli_options[] = {
     {CLI_TRACE, 0, "from", NULL, "N", CLI_INT, 0, I32_MAX, AT(first_step), "0", "cut: the first step to keep"},
     {CLI_TRACE, 0, "steps", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_step), "0", "cut: how many steps to keep; 0: all"},
     {ENGINE, 0, "predictor", NULL, "NAME", CLI_TEXT, 0, 0, AT(predictor), "gate",
-     "what is read ahead of its use: gate (what the next layers' routers say), none, ..."},
+     "what is read ahead of its use: gate (what the next layers' routers say), popularity, previous, history, transition,"
+     " crosslayer, tokenid, matrices, path, mix (all of these) or none"},
     {ENGINE, 0, "lookahead", NULL, "N", CLI_INT, 1, 3, AT(n_ahead), "1", "layers that the predictor looks ahead"},
     {ENGINE, 0, "cpu", NULL, "ref|avx2|avxvnni|avx512", CLI_TEXT, 0, 0, AT(cpu), NULL,
      "kernels at most (default: the best of this CPU)"},
