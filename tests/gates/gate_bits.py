@@ -61,6 +61,12 @@ def compare(name, model, n_vocab, n, n_ref):
     case('ragged chunks', chunk=RAGGED)
     case('chunks of 512 and 511', chunk='512,511')
     n_single = min(n, 300)
+    for depth in (1, 2, 3):
+        case(f'token by token, {depth} layers read ahead', tokens=tokens[:n_single], chunk='1', ram=half, predictor='gate', lookahead=depth)
+    case('read ahead, a slow drive, 3 threads', tokens=tokens[:min(n_single, 100)], chunk='1', t=3, ram=half, io='emu:300M,100us,reorder,seed=4',
+         predictor='gate', lookahead=2)
+    case('few tokens at a time, read ahead, the least RAM', tokens=tokens[:n_single], chunk='3', ram=least, predictor='gate', lookahead=3, io='pread')
+    case('token by token, nothing read ahead', tokens=tokens[:n_single], chunk='1', ram=half, predictor='none')
     case('token by token', tokens=tokens[:n_single], chunk='1')
     case('token by token under the least RAM', tokens=tokens[:n_single], chunk='1', ram=least)
     case('ragged chunks, 3 threads, half the RAM, reordered, AVX2', chunk=RAGGED, t=3, ram=half, io='emu:3G,20us,reorder,seed=5', cpu='avx2',

@@ -45,6 +45,22 @@ def eio():
                '--io', f'emu:4G,20us,eio={n}').expect_failure('EIO|I/O|input/output|read')
 
 
+def eio_ahead():
+    """A read ahead that fails is read again where it is wanted: the same logits, whichever it was. Of a step's demand the run ends."""
+    tokens = draw_tokens(60, 4096)
+    want = logits(EMBER, tokens)
+    ram, survived = 3 * least_ram(EMBER), 0
+    for n in range(600, 1000, 20):
+        out = WORK / 'eio-ahead.bin'
+        r = stoker('logits', '-m', EMBER, '--tokens', ','.join(map(str, tokens)), '--chunk', '1', '-o', out, '--ram', ram, '--predictor', 'gate', '--lookahead', 3,
+                   '--io', f'emu:200M,50us,eio={n}').expect_clean()
+        if r.rc == 0:
+            expect(out.read_bytes() == want, f'other logits when read {n} fails')
+            survived += 1
+    expect(survived > 0, 'no failed read was one ahead')
+    return f'{survived} of 20 runs went on'
+
+
 def short_reads():
     tokens = draw_tokens(40, 4096)
     want = logits(EMBER, tokens)
@@ -111,6 +127,7 @@ def main():
         check('faults: --io uring where it is refused', lambda: stoker('logits', '-m', EMBER, '--tokens', '1', '-o', os.devnull, '--io', 'uring',
                                                                        refuse='uring').expect_failure('uring') and None)
     check('faults: EIO in mid-run', eio)
+    check('faults: EIO of reads ahead', eio_ahead)
     check('faults: short reads', short_reads)
     check('faults: a full disk', full_disk)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -91,6 +91,7 @@ def main():
         check(f'steady {name}: the least RAM', steady, model, ram=least)
         check(f'steady {name}: pread', steady, model, ram=least, io='pread')
         check(f'steady {name}: a modelled drive', steady, model, ram=least, io='emu:4G,20us,reorder')
+        check(f'steady {name}: 3 layers read ahead', steady, model, ram=3 * least, predictor='gate', lookahead=3, io='emu:500M,50us', trace='/dev/null')
         check(f'steady {name}: with a trace', steady, model, ram=least, trace='/dev/null')
     finish()
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A verifying replay repeats a live run: hits, misses, evictions, bytes and read_bytes are equal, also after an injected EIO and cancelled steps; a trace
-that was cut off is readable up to the cut."""
+"""A verifying replay repeats a live run: hits, misses, evictions, bytes and read_bytes are equal, also after an injected EIO and cancelled steps, with and
+without reads ahead; a trace that was cut off is readable up to the cut."""
 import json
 import subprocess
 import time
@@ -25,6 +25,15 @@ def plain(model, trace, **keys):
     s = live('stats', model, trace, **keys)
     expect(s['n_miss'] > 0 and s['n_evict'] > 0, f'{s["n_miss"]} misses, {s["n_evict"]} evictions: nothing to verify')
     return f'{s["n_event"]} events, {s["n_miss"]} misses'
+
+
+def ahead(verb, model, trace, **keys):
+    """A run that reads ahead; a failed read of that kind fails no step."""
+    s = live(verb, model, trace, **keys)
+    if verb != 'stats':
+        return f'{s["failed"]} failed steps'
+    expect(s['n_prefetch'] > 0, 'nothing was read ahead')
+    return f'{s["n_prefetch_used"]} of {s["n_prefetch"]} experts read ahead were used'
 
 
 def disturbed(verb, model, trace, **keys):
@@ -94,10 +103,20 @@ def main():
         for what, keys in {'the least RAM': dict(ram=least), 'some RAM': dict(ram=some), 'pread': dict(ram=some, io='pread'),
                            'a modelled drive': dict(ram=some, io='emu:2G,50us,reorder,seed=9'), 'prompt in one step': dict(ram=least, batch=128)}.items():
             check(f'replay {name}: {what}', plain, model, trace, **{**run, **keys})
+        for depth in (1, 3):
+            for io in ('auto', 'emu:2G,50us,reorder,seed=9', 'emu:200M,100us'):
+                keys = dict(predictor='gate', lookahead=depth, ram=some, ctx=512, io=io)
+                check(f'replay {name}: gate {depth} layers ahead, {io}', ahead, 'stats', model, trace, tokens=20, n=80, **keys)
+                check(f'replay {name}: gate {depth} layers ahead, cancelled steps, {io}', disturbed, 'cancel', model, trace, tokens=60, **keys)
+        check(f'replay {name}: nothing read ahead', plain, model, trace, **{**run, 'ram': some, 'predictor': 'none'})
+        for n in range(400, 1300, 100):
+            io = f'emu:200M,100us,reorder,eio={n}'
+            check(f'replay {name}: EIO of read {n}, 3 layers ahead', ahead, 'eio', model, trace, predictor='gate', lookahead=3, tokens=60, ram=some, ctx=512, io=io)
         check(f'replay {name}: what if', what_if, model, trace)
         check(f'replay {name}: a trace changes no counter', same_without_trace, model, trace, ram=some, **run)
         for n in (90, 120, 200):  # the first reads are those of dense weights
-            check(f'replay {name}: after EIO of read {n}', disturbed, 'eio', model, trace, tokens=30, ram=some, ctx=512, io=f'emu:2G,50us,reorder,eio={n}')
+            check(f'replay {name}: after EIO of read {n}', disturbed, 'eio', model, trace, predictor='none', tokens=30, ram=some, ctx=512,
+                  io=f'emu:2G,50us,reorder,eio={n}')
         for io in ('auto', 'pread', 'emu:500M,300us,reorder'):
             check(f'replay {name}: after cancelled steps, {io}', disturbed, 'cancel', model, trace, tokens=60, ram=some, ctx=512, io=io)
     check('replay: a run that was killed', killed, trace)

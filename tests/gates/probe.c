@@ -100,6 +100,8 @@ void probe_print(const probe *p) {
         {"n_hit", s.n_hit},
         {"n_miss", s.n_miss},
         {"n_evict", s.n_evict},
+        {"n_prefetch", s.n_prefetch},
+        {"n_prefetch_used", s.n_prefetch_used},
         {"n_wave", s.n_wave},
         {"bytes", s.bytes},
         {"read_bytes", s.read_bytes},

@@ -36,6 +36,10 @@ static void parse(probe *p, const char *key, const char *value) {
         o->cpu = value;
     else if (!strcmp(key, "policy"))
         o->policy = value;
+    else if (!strcmp(key, "predictor"))
+        o->predictor = value;
+    else if (!strcmp(key, "lookahead"))
+        o->predict_depth = (uint32_t)n;
     else if (!strcmp(key, "trace"))
         o->trace = value;
     else if (!strcmp(key, "t"))

@@ -118,6 +118,33 @@ Test(replay, verifies_a_run_with_a_cancelled_step_and_a_cold_start) {
     unlink(r.trace);
 }
 
+/* Single tokens, so that the next layer's experts are read ahead, on a drive that is slow enough for them to be on their way when
+ * a step is cancelled, a read fails, or everything is dropped. */
+Test(replay, verifies_a_run_that_reads_ahead) {
+    uint64_t ram = least(), n_prefetch = 0;
+    for (int at = 0; at < 400; at += 50) {
+        char io[64];
+        snprintf(io, sizeof io, "emu:20M,100us,reorder,eio=%d", at ? 60 + at : 0);
+        live r = start(ram * 2, at ? io : "emu:20M,100us");
+        for (int i = 0; i < 30; i++) {
+            int rc = step(&r, 1, 0);
+            cr_assert(rc == 0 || (at && rc == STK_EIO), "%s", stk_error_detail());
+            if (i % 10 == 4) stk_cancel(r.engine);
+            if (i % 10 == 4) cr_assert_eq(step(&r, 1, 0), STK_ECANCELED);
+            if (i == 12) cr_assert_eq(stk_engine_drop_experts(r.engine), 0);
+        }
+        end(&r);
+        check_verified(&r);
+        stk_replay_result plain = replay(&r, (stk_replay_options){0}),
+                          timed = replay(&r, (stk_replay_options){.io = "emu:20M,100us"});
+        cr_assert(plain.stats.bytes == timed.stats.bytes && plain.stats.n_prefetch == timed.stats.n_prefetch);
+        cr_assert(plain.stats.n_miss == timed.stats.n_miss && plain.stats.n_evict == timed.stats.n_evict);
+        n_prefetch += r.stats.n_prefetch;
+        unlink(r.trace);
+    }
+    cr_assert_gt(n_prefetch, 50);
+}
+
 Test(replay, counters_that_were_reset_do_not_matter) {
     live r = start(least(), NULL);
     cr_assert_eq(step(&r, 5, 0), 0);

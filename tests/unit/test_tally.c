@@ -70,8 +70,16 @@ Test(tally, decisions_add_up_by_layer_and_phase) {
     cr_assert(decode.n_event == 1 && decode.n_miss == 1 && decode.n_evict == 0 && decode.bytes == 4000 &&
               decode.read_bytes == 30);
     cr_assert_eq(t.layers[1][STK_PREFILL].n_lookup, 3);
-    stk_tally_drop(&t, 0);
+    cr_assert(stk_tally_drop(&t, 0));
     stk_tally_sum(&t, &prefill, &decode);
     cr_assert(decode.bytes == 0 && decode.read_bytes == 0 && decode.n_miss == 1);
+    cr_assert(!stk_tally_drop(&t, 0) && !stk_tally_drop(&t, 2), "what was not read is not taken off");
+    stk_tally_prefetch(&t, &(stk_decision){.key = 2, .kind = STK_ADMIT, .victim = 3});
+    stk_tally_sum(&t, &prefill, &decode);
+    cr_assert(decode.bytes == 4000 && decode.n_evict == 1 && decode.n_miss == 1 && decode.n_lookup == 1);
+    t.phase = STK_PREFILL;
+    cr_assert(stk_tally_drop(&t, 2), "taken off the phase in which it was read");
+    stk_tally_sum(&t, &prefill, &decode);
+    cr_assert(decode.bytes == 0 && decode.read_bytes == 0 && prefill.bytes == 4000);
     stk_tally_close(&t);
 }
