@@ -12,6 +12,8 @@
  * Threads: a model may be shared between threads. An engine, sampler or decoder belongs to one thread at a time, except for
  * stk_cancel, which any thread or signal handler may call. Ownership: who opens closes; stk_..._close(&p) accepts NULL and clears
  * the pointer. Strings and arrays that are returned belong to the object and live until it is closed or the next call on it.
+ *
+ * Long because one header is all of the public API.
  */
 #ifndef STOKER_H
 #define STOKER_H

@@ -75,6 +75,9 @@ def misses():
     t, = bench('-p', '0', '-n', '8', '-r', '2', '--ram', '2M', '--io', 'emu:200M,100us')
     expect(t['token']['n_miss'] > 0 and t['token']['read_bytes'] >= t['token']['bytes'] > 0, f'{t["token"]}')
     expect(t['stage_ns']['io'] > 0 and t['stage_ns']['pack'] > 0, f'{t["stage_ns"]}')
+    expect(t['token']['n_prefetch'] >= t['token']['n_prefetch_used'] > 0, f'nothing was read ahead: {t["token"]}')
+    none, = bench('-p', '0', '-n', '8', '-r', '1', '--ram', '2M', '--io', 'emu:200M,100us', '--predictor', 'none')
+    expect(none['token']['n_prefetch'] == 0 and none['token']['n_miss'] > 0, f'{none["token"]}')
     expect(t['memory']['io'] == 'emu' and t['memory']['n_slot'] < t['memory']['n_expert'], f'{t["memory"]}')
 
 
@@ -106,7 +109,7 @@ def limits():
                                  ('barrier_ns', 1, 1e9), ('buffer_bytes', 1e7, 1e12)):
             expect(least <= limit[key] <= most, f'{key} is {limit[key]}')
         expect(limit['n_threads'] == 2, f'{limit}')
-    for key, least, most in (('layer_ns', 10, 1e9), ('router_ns', 10, 1e9), ('drive_bytes_per_s', 1e4, 1e12)):
+    for key, least, most in (('layer_ns', 10, 1e9), ('router_ns', 10, 1e9), ('drive_bytes_per_s', 1e4, 1e12), ('drive_after_bytes_per_s', 1e4, 1e12)):
         expect(least <= of_model['limits'][key] <= most, f'{key} is {of_model["limits"][key]}')
     share = of_model['bytes_per_s'] / of_model['limits']['read_bytes_per_s']
     expect(abs(of_model['read_share'] - share) < 1e-6 * share, f'{of_model["read_share"]} is not {share}')
@@ -199,6 +202,9 @@ def calibration():
     expect(f'warning: cost file {path}' in r.text() and r.out == text, f'{r.text()}')
     stoker(*run, '--cost', path).expect_failure('cost file .*JSON')
     stoker('replay', trace, '--cost', WORK / 'nowhere.json').expect_failure('nowhere.json')
+    own, named = (json.loads(stoker('replay', trace, '--io', 'emu:1G,50us', *args, '--json').expect_success().out) for args in ((), ('--cost', trace)))
+    expect(named['virtual_ns'] == own['virtual_ns'] > 0, f'{named["virtual_ns"]} by the costs of the trace itself, {own["virtual_ns"]} without them')
+    stoker('replay', trace, '--cost', trace).expect_failure('want a drive', rc=USAGE)
 
 
 def main():

@@ -73,6 +73,25 @@ static void write_text(const char *text, size_t bytes) {
     cr_assert_eq(fclose(f), 0);
 }
 
+Test(cost_file, known_by_its_content, .init = setup, .fini = teardown) {
+    bool is_one;
+    stk_cost_file f = sample(false);
+    cr_assert_eq(stk_cost_file_probe(path, &is_one), STK_EIO);
+    cr_assert_eq(stk_cost_file_save(path, &f), 0);
+    cr_assert_eq(stk_cost_file_probe(path, &is_one), 0);
+    cr_assert(is_one);
+    const struct {
+        const char *text;
+        bool is_one;
+    } cases[] = {{"", false},  {"{", true}, {" \n\t{\"stoker_cost\"", true}, {"STKTRACE", false}, {"layer,expert\n", false},
+                 {"[{", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_text(cases[i].text, strlen(cases[i].text));
+        cr_assert_eq(stk_cost_file_probe(path, &is_one), 0);
+        cr_assert_eq(is_one, cases[i].is_one, "%s", cases[i].text);
+    }
+}
+
 Test(cost_file, out_and_in_again, .init = setup, .fini = teardown) {
     for (int with_model = 0; with_model < 2; with_model++) {
         stk_cost_file f = sample(with_model), g, h;

@@ -12,6 +12,7 @@
 const cli_verb cli_verbs[] = {{.bit = CLI_RUN, .name = "run"},
                               {.bit = CLI_LOGITS, .name = "logits"},
                               {.bit = CLI_REPLAY, .name = "replay", .operand = "FILE"},
+                              {.bit = CLI_TRACE, .name = "trace", .operand = "info|cut TRACE..."},
                               {.bit = CLI_SYNTH, .name = "synth", .operand = "SHAPE TYPE"},
                               {.bit = CLI_HELP, .name = "help", .operand = "[VERB]"}};
 const size_t cli_n_verb = sizeof cli_verbs / sizeof cli_verbs[0];
@@ -153,6 +154,10 @@ Test(options, operands) {
     cr_assert_str_eq(s.operand, "a");
     cr_assert_str_eq(s.operands[1], "b");
     cli_settings_fini(&s);
+    cr_assert_eq(PARSE(&s, "trace", "info", "a", "b", "c"), CLI_OK);
+    cr_assert_eq(s.n_operand, 4);
+    cr_assert_str_eq(s.operands[3], "c");
+    cli_settings_fini(&s);
 }
 
 /* Each mistake is one line that says what to do. */
@@ -182,6 +187,7 @@ MISTAKE(operand_missing, "stoker: replay: which FILE? (stoker replay FILE)\n", "
 MISTAKE(operands_missing, "stoker: synth: which SHAPE TYPE? (stoker synth SHAPE TYPE)\n", "synth")
 MISTAKE(second_operand_missing, "stoker: synth: which TYPE? (stoker synth SHAPE TYPE)\n", "synth", "a")
 MISTAKE(third_operand, "stoker: synth: unexpected argument 'c' (stoker synth --help)\n", "synth", "a", "b", "c")
+MISTAKE(operands_of_one_or_more, "stoker: trace: which TRACE...? (stoker trace info|cut TRACE...)\n", "trace", "info")
 MISTAKE(operand_extra, "stoker: run: unexpected argument 'x' (stoker run --help)\n", "run", "x")
 
 Test(options, nearest) {
