@@ -95,7 +95,7 @@ static int measure_drive(bench *b) {
     stk_engine *e = b->engine;
     uint64_t start = stk_now_ns(), bytes = 0, now = start;
     uint32_t n_expert = stk_catalogue_n_expert(cat), n = STK_MIN(b->drive, b->info.n_expert_used);
-    stk_arrival *done = malloc(n_expert * sizeof *done);
+    stk_arrival *done = malloc(2 * n_expert * sizeof *done);
     if (!done) return fail("out of memory");
     for (uint32_t layer = 0; now - start < 1500000000u; layer = (layer + 1) % stk_catalogue_n_layer(cat), now = stk_now_ns()) {
         uint32_t first = draw(b, n_expert), step = 1 + 2 * draw(b, n_expert / 2), left = n;
@@ -112,7 +112,7 @@ static int measure_drive(bench *b) {
             if (stk_store_poll(e->store, true) < 0) return free(done), fail("read");
             (void)stk_store_pick(e->store, true);
             (void)stk_store_settle(e->store); /* nothing is packed: the drive alone is measured */
-            left -= stk_store_take(e->store, done, n_expert);
+            for (uint32_t i = stk_store_take(e->store, done, 2 * n_expert); i-- > 0;) left -= done[i].phases == STK_PHASE_ALL;
         }
     }
     free(done);
