@@ -36,6 +36,7 @@ struct stk_policy {
     stk_learned_model model;
     uint32_t n_key, n_expert, n_pad, n_slot, n_resident, n_layer;
     bool has_waited;       /* the last victim asked for was to wait for the next wave */
+    bool ahead;            /* the expert that was admitted last is none of the running event's */
     uint32_t n_held;       /* of the running event: */
     uint32_t *held;        /* [n_expert] */
     struct layer *layers;  /* [n_layer] */
@@ -153,7 +154,7 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
     }
     p->n_held = n;
     memcpy(p->held, keys, sizeof *keys * n);
-    p->has_waited = false;
+    p->has_waited = p->ahead = false;
     uint32_t k = event->k ? event->k : p->model.k ? p->model.k : n;
     if (k != p->model.k) set_size(p, k);
     stk_learned_observe(&p->model, &layer->model, event);
@@ -229,7 +230,8 @@ static bool lowest_resident(const stk_policy *p, const uint64_t *busy, uint32_t 
 static int learned_admit(stk_policy *p, uint32_t key) {
     const struct layer *layer = layer_of(p, key);
     if (!layer) return stk_fail(STK_ESTATE, "policy learned: asked for expert %u of %u", key, p->n_key);
-    if (p->n_resident < p->n_slot || !(p->flags[key] & OF_EVENT)) return 1; /* whoever prefetches has weighed it */
+    p->ahead = !(p->flags[key] & OF_EVENT);
+    if (p->n_resident < p->n_slot || p->ahead) return 1; /* whoever prefetches has weighed it */
     const struct layer *lowest = lowest_layer(p);
     uint32_t other;
     float score = 0;
@@ -245,7 +247,8 @@ static int learned_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     if (lowest) {
         *key = lowest->first_key + lowest->lowest;
         if (!stk_policy_is_busy(busy, *key)) return 1;
-        if ((p->flags[*key] & OF_EVENT) && !p->has_waited) {
+        /* A prefetch has no next wave, and one that finds no place must leave no trace: a replay does not know of it. */
+        if ((p->flags[*key] & OF_EVENT) && !p->has_waited && !p->ahead) {
             p->has_waited = true;
             return 0;
         }

@@ -52,7 +52,8 @@ typedef struct stk_policy_ops {
     int (*evicted)(stk_policy *p, uint32_t key);
     int (*resized)(stk_policy *p, uint32_t n_slot);
     /* The resident key to give up, among those whose bit in busy [n_key bits] is clear; *key is set and 1 returned, 0 when all
-     * are busy, or when a busy one of the running event should leave instead: asked again, the policy gives one up. */
+     * are busy, or when a busy one of the running event should leave instead: asked again, the policy gives one up.
+     * A prefetch that finds no place is no part of a recorded run: admit, then victim with 0, must leave no trace. */
     int (*victim)(stk_policy *p, const uint64_t *busy, uint32_t *key);
     /* The whole state as bytes. save returns the number needed, which stays the same until resized, and writes all of it or,
      * where cap is less, nothing. load replaces the state, residents included, and trusts nothing: STK_EFORMAT leaves it as it

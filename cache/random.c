@@ -89,6 +89,9 @@ static int random_resized(stk_policy *p, uint32_t n_slot) {
 }
 
 static int random_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
+    uint32_t first = 0; /* who may leave: a call that finds nobody draws no number */
+    while (first < p->n_resident && stk_policy_is_busy(busy, p->keys[first])) first++;
+    if (first == p->n_resident) return 0;
     for (uint32_t n = p->n_resident; n > 0; n--) {
         uint32_t i = (uint32_t)((next_random(&p->rng) >> 32) * n >> 32);
         *key = p->keys[i];

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cache/policy.h"
 #include "src/stoker.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
@@ -103,6 +104,47 @@ Test(engine, the_least_memory_gives_the_same_bits_and_less_is_refused_by_name) {
     snprintf(least, sizeof least, "%llu bytes", (unsigned long long)m.ram_bytes_min);
     cr_assert(strstr(stk_error_detail(), least), "%s", stk_error_detail());
     stk_model_close(&model);
+    free(want);
+}
+
+/* With the least that it accepts: a policy that may refuse needs slots of its own for what it refuses. A replay, which divides
+ * the budget from the trace's header, repeats every decision. */
+Test(engine, every_policy_gives_the_same_bits_and_is_verified) {
+    float *want = reference();
+    char trace[] = "/tmp/stoker-engine-XXXXXX";
+    int fd = mkstemp(trace);
+    cr_assert_geq(fd, 0);
+    close(fd);
+    for (const char *const *name = stk_policy_names(); *name; name++) {
+        const stk_policy_ops *ops = stk_policy_find(*name);
+        if (ops->needs_future) continue;
+        setup s = open_with((stk_engine_options){.policy = *name});
+        stk_model_info info = s.info;
+        stk_memory_info m = {.struct_bytes = sizeof m};
+        cr_assert_eq(stk_engine_get_memory(s.engine, &m), 0);
+        close_all(&s);
+        if (ops->admit)
+            cr_assert_gt(m.ram_bytes_min, info.ram_bytes_min, "%s", *name);
+        else
+            cr_assert_eq(m.ram_bytes_min, info.ram_bytes_min, "%s", *name);
+        s = open_with((stk_engine_options){.policy = *name, .ram_bytes = m.ram_bytes_min, .trace = trace});
+        for (uint32_t i = 0; i < N; i++) cr_assert_eq(step(s.engine, text() + i, 1, 0), 0, "%s: %s", *name, stk_error_detail());
+        cr_assert_arr_eq(stk_get_logits(s.engine, 0), want, info.n_vocab * sizeof *want, "%s", *name);
+        close_all(&s);
+        stk_replay_options o;
+        stk_replay_options_default(&o);
+        stk_replay_result r = {.struct_bytes = sizeof r};
+        o.verify = 1;
+        cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s: %s", *name, stk_error_detail());
+        cr_assert_leq(r.ram_bytes, m.ram_bytes_min);
+        o.verify = 0;
+        o.policy = *name;
+        o.ram_bytes = m.ram_bytes_min;
+        cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s: %s", *name, stk_error_detail());
+        o.ram_bytes = m.ram_bytes_min - 1;
+        cr_assert_eq(stk_replay(trace, &o, &r), STK_EBUDGET, "%s", *name);
+    }
+    unlink(trace);
     free(want);
 }
 

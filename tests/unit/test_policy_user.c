@@ -259,6 +259,94 @@ Test(policy_user, the_least_score_leaves) {
     stk_cache_close(&two);
 }
 
+/* Layers 0 and 2 in one class, 1 and 3 in the other: hooks name experts by their place in the model. */
+typedef struct classed {
+    uint32_t n_instance, n_foreign;
+    uint32_t resident[4 * N_EXPERT];
+} classed;
+static classed *classes_seen;
+static uint32_t instance_of[2] = {0, 1};
+
+static int classed_open(void *ctx, const stk_policy_shape *shape, void **policy) {
+    (void)ctx;
+    cr_assert_eq(shape->n_key, 4 * N_EXPERT);
+    classes_seen->n_instance++;
+    *policy = &instance_of[shape->instance];
+    return 0;
+}
+static bool is_mine(const void *policy, uint32_t key) { return key / N_EXPERT % 2 == *(const uint32_t *)policy; }
+static int classed_touch(void *policy, const stk_policy_event *event) {
+    for (uint32_t i = 0; i < event->n; i++)
+        cr_assert(event->keys[i] / N_EXPERT == event->layer && is_mine(policy, event->keys[i]));
+    return 0;
+}
+static int classed_inserted(void *policy, uint32_t key, int why) {
+    (void)why;
+    cr_assert(is_mine(policy, key));
+    classes_seen->resident[key] = 1;
+    return 0;
+}
+static int classed_evicted(void *policy, uint32_t key) {
+    cr_assert(is_mine(policy, key));
+    classes_seen->resident[key] = 0;
+    return 0;
+}
+/* At times an expert of the other class, which is no victim. */
+static int classed_victim(void *policy, const uint64_t *busy, uint32_t *key) {
+    bool foreign = ++classes_seen->n_foreign % 10 == 0;
+    for (uint32_t i = 0; i < 4 * N_EXPERT; i++) {
+        if (!classes_seen->resident[i] || is_mine(policy, i) == foreign || busy[i / 64] >> (i % 64) & 1) continue;
+        *key = i;
+        return 1;
+    }
+    return 0;
+}
+static uint32_t n_classed_fault;
+static void classed_fault(void *policy, int code, const char *detail) {
+    (void)policy, (void)code, (void)detail;
+    n_classed_fault++;
+}
+
+Test(policy_user, experts_of_several_classes_keep_their_names) {
+    static classed seen;
+    classes_seen = &seen;
+    const stk_policy_hooks h = {.struct_bytes = sizeof h,
+                                .open = classed_open,
+                                .touch = classed_touch,
+                                .inserted = classed_inserted,
+                                .evicted = classed_evicted,
+                                .victim = classed_victim,
+                                .fault = classed_fault};
+    static const uint32_t layer_class[4] = {0, 1, 0, 1};
+    const stk_cache_class classes[2] = {{.n_slot = N_SLOT}, {.n_slot = N_SLOT + 3}};
+    stk_policy_user u;
+    cr_assert_eq(stk_policy_user_init(&u, &h), 0);
+    const stk_cache_config config = {.n_layer = 4,
+                                     .n_expert = N_EXPERT,
+                                     .k = K,
+                                     .n_class = 2,
+                                     .classes = classes,
+                                     .layer_class = layer_class,
+                                     .ops = &u.ops,
+                                     .ops_user = &u};
+    stk_cache *c;
+    cr_assert_eq(stk_cache_open(&c, &config), 0, "%s", stk_error_detail());
+    cr_assert_eq(seen.n_instance, 2);
+    for (uint32_t i = 0; i < 400; i++) {
+        uint16_t distinct[3];
+        const uint32_t counts[3] = {1, 1, 1};
+        for (uint32_t j = 0; j < 3; j++) distinct[j] = (uint16_t)(i * 7 % (N_EXPERT / 3) + j * (N_EXPERT / 3));
+        const stk_event event = {
+            .step = i / 4, .layer = i % 4, .n_expert = N_EXPERT, .n_distinct = 3, .distinct = distinct, .counts = counts};
+        const stk_decision *list;
+        cr_assert_geq(stk_cache_event(c, i % 4, &event, &list), 0, "%s", stk_error_detail());
+        for (uint32_t key = 0; key < 4 * N_EXPERT; key++) cr_assert_eq(seen.resident[key], stk_cache_slot(c, key) >= 0);
+    }
+    cr_assert_gt(seen.n_foreign, 100);
+    cr_assert_gt(n_classed_fault, 0);
+    stk_cache_close(&c);
+}
+
 Test(policy_user, refused_experts_never_come_in) {
     user u = {0};
     stk_policy_hooks h = hooks_of(&u);

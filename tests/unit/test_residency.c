@@ -6,7 +6,7 @@
 #include "cache/policies.h"
 #include "tests/cache_model.h"
 
-enum { N_LAYER = 4, N_EXPERT = 16, N_KEY = N_LAYER * N_EXPERT, K = 3, N_CLASS = 2, MAX_STATE = 1 << 16 };
+enum { N_LAYER = 4, N_EXPERT = 16, N_KEY = N_LAYER * N_EXPERT, K = 3, N_CLASS = 2, MAX_STATE = 1 << 18 };
 
 static const uint32_t layer_class[N_LAYER] = {0, 1, 0, 1};
 

@@ -177,6 +177,9 @@ class EngineOptionsStruct(Struct):
     trace: Text
     progress: Annotated[Any, ProgressFn]
     progress_user: Address
+    predictor: Text
+    predict_depth: U32
+    reserved2: U32
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
 
 
@@ -228,6 +231,8 @@ class Stats(Struct):
     wait_ns: U64
     io_ns: U64
     trace_ns: U64
+    n_prefetch: U64
+    n_prefetch_used: U64
 
     @property
     def hit_rate(self) -> float:

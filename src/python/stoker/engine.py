@@ -89,6 +89,8 @@ class Engine(Handle):
     :param kv: "f16" or "f32", or a pair for K and V.
     :param io: "auto", "uring", "pread", or a modelled drive "emu:BANDWIDTH,LATENCY".
     :param policy: the name of a built-in policy, or one in Python: see `stoker.Policy`.
+    :param predictor: what is read ahead of its use, "none" for nothing; None: "gate".
+    :param predict_depth: how many layers ahead; 0: 1.
     :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
     :param trace: a file to record the run to; it is complete when the engine is closed.
     :param progress: called with (what, bytes done, bytes in all) while weights are read; returning False cancels.
@@ -112,6 +114,8 @@ class Engine(Handle):
         seed: int = 0,
         io: Optional[str] = None,
         policy: PolicyLike = None,
+        predictor: Optional[str] = None,
+        predict_depth: int = 0,
         cpu: Optional[str] = None,
         trace: Optional[PathLike] = None,
         progress: Optional[Callable[[str, int, int], object]] = None,
@@ -133,6 +137,9 @@ class Engine(Handle):
             o.seed = as_int(seed, "seed", high=2**64 - 1)
             if io is not None:
                 o.io = io.encode()
+            if predictor is not None:
+                o.predictor = predictor.encode()
+            o.predict_depth = as_int(predict_depth, "predict_depth")
             if cpu is not None:
                 o.cpu = cpu.encode()
             if trace is not None:

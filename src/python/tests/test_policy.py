@@ -66,7 +66,7 @@ class Greatest(stoker.Policy):
         self.events.append(event)
 
     def inserted(self, key: int, why: stoker.Why) -> None:
-        assert why is stoker.Why.DEMAND
+        assert why in (stoker.Why.DEMAND, stoker.Why.PREFETCH)
         self.residents.add(key)
         assert len(self.residents) <= self.n_slot
 
