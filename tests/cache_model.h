@@ -91,6 +91,7 @@ static inline void model_sort(const stk_event *event, uint32_t *order) {
         }
 }
 
+/* Long because it is the whole rule in one place, to be read beside cache.h. */
 static inline uint32_t model_event(model *m, uint32_t layer, const stk_event *event, stk_decision *list) {
     model_class *c = &m->classes[m->layer_class[layer]];
     uint32_t order[MODEL_MAX_EXPERT], n = event->n_distinct, done = 0, wave = 0, wave_transit = 0;

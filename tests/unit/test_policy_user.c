@@ -1,4 +1,7 @@
-/* policy_user: hooks decide; where they fail LRU does, for that event alone; scores order like the policy that they stand for. */
+/*
+ * policy_user: hooks decide; where they fail LRU does, for that event alone; scores order like the policy that they stand for.
+ * Long because each hook is tried with each way of failing.
+ */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
