@@ -6,7 +6,10 @@ usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [-
 First without misses (all experts in RAM): the dense and the expert time of a token. Then with RAM for --ram percent of the experts, on the real drive, whose
 speed is measured just before and after with the engine's own pattern of reads: a token should take at most dense + 1.25 x max(bytes missed / read speed,
 expert compute). --modelled: on a modelled drive whose time for the missed bytes equals the expert compute time: at most dense + 1.2 x that.
-Arrivals (bringing read experts into their layout) count as what they are, part of the overhead that the factor allows. Exits with 1 above the bound.
+
+Bytes missed are those of misses and of what was read ahead and then used; wrong guesses are overhead, like arrivals (bringing what was read into its layout).
+Two ratios are printed: with the dense and expert times of the run without misses, and with those of the run itself: a drive at work takes memory bandwidth
+from the CPU, which no schedule can give back. Exits with 1 where the first is above 1.
 """
 import argparse
 import sys
@@ -26,13 +29,17 @@ def one_round(a, warm, bandwidth):
     test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
     read_s = bandwidth or drive(test)
     token, dense, expert = test['token'], warm['token']['dense_ns'], warm['token']['expert_ns']
-    read_ns = token['read_bytes'] / read_s * 1e9
+    missed = token['read_bytes'] * (token['n_miss'] + token['n_prefetch_used']) / (token['n_miss'] + token['n_prefetch'])
+    read_ns = missed / read_s * 1e9
     bound = dense + a.factor * max(read_ns, expert)
+    loaded = token['dense_ns'] + a.factor * max(read_ns, token['expert_ns'])
     took = test['median_ns']
     print(f'token {took / 1e6:7.2f} ms, bound {bound / 1e6:7.2f} ms = dense {dense / 1e6:.2f} + {a.factor} x max(read {read_ns / 1e6:.2f}, expert {expert / 1e6:.2f}); '
-          f'{token["n_miss"]:.1f} misses, {token["n_prefetch"]:.1f} read ahead ({token["n_prefetch_used"]:.1f} used), {token["bytes"] / 1e6:.1f} MB a token, '
-          f'drive {read_s / 1e9:.2f} GB/s, waited {token["wait_ns"] / 1e6:.2f} ms, arrivals {token["arrive_ns"] / 1e6:.2f} ms', flush=True)
-    return took / bound
+          f'{token["n_miss"]:.1f} misses, {token["n_prefetch"]:.1f} read ahead ({token["n_prefetch_used"]:.1f} used), {missed / 1e6:.1f} MB missed, '
+          f'{token["read_bytes"] / 1e6:.1f} MB read, '
+          f'drive {read_s / 1e9:.2f} GB/s, waited {token["wait_ns"] / 1e6:.2f} ms, arrivals {token["arrive_ns"] / 1e6:.2f} ms; '
+          f'while reading dense {token["dense_ns"] / 1e6:.2f}, expert {token["expert_ns"] / 1e6:.2f}', flush=True)
+    return took / bound, took / loaded
 
 
 def main():
@@ -54,8 +61,9 @@ def main():
             test = bench(a.build, a.model, p=0, n=a.gen, r=1, t=a.threads, ram_percent=a.ram, predictor=a.predictor)['tg']
             bandwidth = test['token']['read_bytes'] / warm['token']['expert_ns'] * 1e9
         ratios.append(one_round(a, warm, bandwidth))
-    print(f'token time / bound: {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}, {len(ratios)} rounds)')
-    sys.exit(median(ratios) > 1.0)
+    for name, values in zip(('of a CPU that has the memory to itself', 'of the CPU beside this drive'), zip(*ratios)):
+        print(f'token time / bound, {name}: {median(values):.3f} ({min(values):.3f} to {max(values):.3f}, {len(values)} rounds)')
+    sys.exit(median(r[0] for r in ratios) > 1.0)
 
 
 if __name__ == '__main__':
