@@ -29,12 +29,15 @@ from .errors import (
     StokerError,
     UnsupportedError,
 )
+from .machine import Finding, Limits, MachineInfo, calibrate, check_cost, doctor, machine, measure_limits
 from .model import Decoder, Metadata, Model, ModelInfo, TensorInfo
 from .policies import DecayedFrequency, PythonLRU, ScoreLRU
 from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Why
+from .profile import SPAN, Profile, stage_names
 from .replay import ReplayResult, SweepPoint, grid, replay, sweep
 from .sampler import GREEDY, Sampler, Sampling
 from .session import Generation, Session
+from .synth import synth
 from .trace import Trace, TraceEvent, TraceInfo, convert
 from .units import parse_bytes
 
@@ -42,6 +45,7 @@ __all__ = [
     "ABI_VERSION",
     "GREEDY",
     "NO_EXPERT",
+    "SPAN",
     "BudgetError",
     "Busy",
     "CanceledError",
@@ -51,10 +55,13 @@ __all__ = [
     "Engine",
     "Event",
     "Events",
+    "Finding",
     "FormatError",
     "Generation",
     "InvalidArgumentError",
     "LibraryError",
+    "Limits",
+    "MachineInfo",
     "MemoryInfo",
     "Metadata",
     "Model",
@@ -63,6 +70,7 @@ __all__ = [
     "OutOfMemoryError",
     "Policy",
     "PolicyError",
+    "Profile",
     "PythonLRU",
     "ReadWriteError",
     "ReplayCount",
@@ -82,12 +90,19 @@ __all__ = [
     "TraceInfo",
     "UnsupportedError",
     "Why",
+    "calibrate",
+    "check_cost",
     "convert",
+    "doctor",
     "grid",
     "library_path",
+    "machine",
+    "measure_limits",
     "parse_bytes",
     "replay",
     "set_log",
+    "stage_names",
     "sweep",
+    "synth",
     "version",
 ]

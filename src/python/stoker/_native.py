@@ -70,6 +70,17 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_engine_drop_experts": (_int, [_P]),
     "stk_engine_get_stats": (_int, [_P, _ptr(s.Stats)]),
     "stk_engine_reset_stats": (_int, [_P]),
+    "stk_stage_name": (_str, [_u32]),
+    "stk_engine_set_profile": (_int, [_P, _int]),
+    "stk_engine_get_profile": (_int, [_P, _ptr(s.ProfileStruct)]),
+    "stk_measure_limits": (_int, [_ptr(s.LimitsStruct), _u32, _str]),
+    "stk_engine_measure_layer": (_int, [_P, _ptr(c.c_double)]),
+    "stk_engine_measure_drive": (_int, [_P, _ptr(c.c_double)]),
+    "stk_get_machine": (_int, [_ptr(s.MachineInfoStruct)]),
+    "stk_doctor": (_int, [_str, s.FindingFn, _P]),
+    "stk_calibrate_options_default": (None, [_ptr(s.CalibrateOptionsStruct)]),
+    "stk_calibrate": (_int, [_P, _ptr(s.CalibrateOptionsStruct), _str]),
+    "stk_cost_check": (_int, [_str]),
     "stk_sampler_options_default": (None, [_ptr(s.SamplerOptionsStruct)]),
     "stk_sampler_open": (_int, [_PP, _ptr(s.SamplerOptionsStruct), _u32]),
     "stk_sampler_close": (None, [_PP]),
@@ -85,6 +96,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct)]),
     "stk_replay_many": (_int, [_ptr(_str), _u32, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
     "stk_replay": (_int, [_str, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
+    "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct)]),
+    "stk_synth": (_int, [_str, _ptr(s.SynthOptionsStruct)]),
 }
 
 

@@ -17,6 +17,7 @@ PointerU8 = Annotated[Any, c.POINTER(c.c_uint8)]
 PointerU16 = Annotated[Any, c.POINTER(c.c_uint16)]
 PointerU32 = Annotated[Any, c.POINTER(c.c_uint32)]
 PointerI32 = Annotated[Any, c.POINTER(c.c_int32)]
+PointerU64 = Annotated[Any, c.POINTER(c.c_uint64)]
 PointerF32 = Annotated[Any, c.POINTER(c.c_float)]
 PointerF64 = Annotated[Any, c.POINTER(c.c_double)]
 
@@ -24,6 +25,8 @@ PointerF64 = Annotated[Any, c.POINTER(c.c_double)]
 ProgressFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_char_p, c.c_uint64, c.c_uint64)
 # void (*)(void *user, int level, const char *line)
 LogFn = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p)
+# void (*)(void *user, int level, const char *topic, const char *found, const char *advice)
+FindingFn = c.CFUNCTYPE(None, c.c_void_p, c.c_int, c.c_char_p, c.c_char_p, c.c_char_p)
 
 _S = TypeVar("_S", bound="Struct")
 
@@ -180,6 +183,7 @@ class EngineOptionsStruct(Struct):
     predictor: Text
     predict_depth: U32
     reserved2: U32
+    cost: Text
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
 
 
@@ -243,6 +247,57 @@ class Stats(Struct):
     def tokens_per_second(self) -> float:
         """Tokens by the time inside steps; 0 where no time was counted."""
         return self.n_token / (self.step_ns * 1e-9) if self.step_ns else 0.0
+
+
+class SpanStruct(c.Structure):
+    _fields_ = [("begin_ns", c.c_uint64), ("ns", c.c_uint32), ("layer", c.c_uint16), ("stage", c.c_uint16)]
+
+
+@layout
+class ProfileStruct(Struct):
+    n_layer: U32
+    n_step: U64
+    n_token: U64
+    stage_ns: PointerU64
+    span: Annotated[Any, c.POINTER(SpanStruct)]
+    n_span: U32
+    reserved: U32
+    bytes: U64
+    int8_ops: U64
+    float_ops: U64
+
+
+@layout
+class LimitsStruct(Struct):
+    n_threads: U32
+    read_bytes_per_s: F64
+    int8_ops_per_s: F64
+    float_ops_per_s: F64
+    run_ns: F64
+    barrier_ns: F64
+    buffer_bytes: U64
+    huge_bytes: U64
+    cpu: Text
+
+
+@layout
+class MachineInfoStruct(Struct):
+    n_cpu: U32
+    n_core: U32
+    n_threads: U32
+    available_bytes: U64
+    cpu: Text
+    name: Annotated[bytes, c.c_char * 64]
+
+
+@layout
+class CalibrateOptionsStruct(Struct):
+    n_threads: U32
+    ram_bytes: U64
+    cpu: Text
+    io: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
 
 
 @layout
@@ -375,6 +430,19 @@ class ReplayResultStruct(Struct):
     stats: Stats
 
 
+@layout
+class SynthOptionsStruct(Struct):
+    n_layer: U32
+    n_vocab: U32
+    reserved: U32
+    seed: U64
+    shape: Text
+    type: Text
+    route_from: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
@@ -387,6 +455,11 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_memory_info": MemoryInfoStruct,
     "stk_batch": BatchStruct,
     "stk_stats": Stats,
+    "stk_span": SpanStruct,
+    "stk_profile": ProfileStruct,
+    "stk_limits": LimitsStruct,
+    "stk_machine_info": MachineInfoStruct,
+    "stk_calibrate_options": CalibrateOptionsStruct,
     "stk_sampler_options": SamplerOptionsStruct,
     "stk_trace_info": TraceInfoStruct,
     "stk_trace_event": TraceEventStruct,
@@ -396,4 +469,5 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_replay_detail": ReplayDetailStruct,
     "stk_replay_options": ReplayOptionsStruct,
     "stk_replay_result": ReplayResultStruct,
+    "stk_synth_options": SynthOptionsStruct,
 }

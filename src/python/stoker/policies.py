@@ -15,6 +15,7 @@ class PythonLRU(Policy):
     """
     The least recently used expert leaves: decision for decision what the built-in "lru" does. The experts of one event are used at
     the same time; among them the one with the fewest tokens counts as the oldest, on a tie the one with the highest key.
+    One that was only predicted counts as the oldest until an event uses it.
     """
 
     name = "python-lru"
@@ -38,6 +39,8 @@ class PythonLRU(Policy):
         if why != Why.DEMAND:
             self._order.pop(key, None)
         self._order[key] = True
+        if why == Why.PREFETCH:
+            self._order.move_to_end(key, last=False)
 
     def evicted(self, key: int) -> None:
         del self._order[key]

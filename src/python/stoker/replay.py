@@ -95,7 +95,8 @@ def replay(
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer.
     :param reset: "none", or "sequence": each sequence begins with an empty cache (not for policies in Python).
-    :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", to predict times with; `cost`: a trace that measured the computing times.
+    :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", to predict times with; `cost`: where the computing times
+        come from, a trace that measured them or a file of `calibrate`, whose drive it is without `io`; None: the trace's own.
     :param expert_bytes: of traces of other tools, in place of what they say.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.

@@ -30,7 +30,11 @@ SCALARS: dict[str, Any] = {
     "char": c.c_char,
     "void": None,
 }
-FUNCTION_TYPES = {"stk_log_fn": _structs.LogFn, "stk_progress_fn": _structs.ProgressFn}
+FUNCTION_TYPES = {
+    "stk_log_fn": _structs.LogFn,
+    "stk_progress_fn": _structs.ProgressFn,
+    "stk_finding_fn": _structs.FindingFn,
+}
 
 
 def allowed(declared: str) -> tuple[Any, ...]:
