@@ -223,11 +223,14 @@ static int user_open(stk_policy **out, const stk_policy_config *config) {
             goto out;
         }
     }
+out:
+    if (rc < 0) {
+        user_close(p);
+        return rc;
+    }
     p->opened = true;
     *out = p;
-out:
-    if (rc < 0) user_close(p);
-    return rc < 0 ? rc : STK_OK;
+    return STK_OK;
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------------------------- */

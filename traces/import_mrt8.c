@@ -133,11 +133,11 @@ static int mrt8_read(void *state, stk_trace_record *record) {
     if (m->layer >= m->n_layer) return next_token(m, record);
     const uint8_t *row = m->row + (size_t)m->layer * m->k;
     for (uint32_t i = 0; i < m->k; i++) {
-        if (row[i] >= m->n_expert && row[i] != 0xff)
-            return stk_fail(
-                STK_EFORMAT, "mrt8: byte %llu: expert %u of %u",
-                (unsigned long long)(stk_input_offset(m->in) - (uint64_t)m->n_layer * m->k + (uint64_t)(row - m->row) + i),
-                row[i], m->n_expert);
+        if (row[i] >= m->n_expert && row[i] != 0xff) {
+            unsigned long long token_at = stk_input_offset(m->in) - (unsigned long long)m->n_layer * m->k;
+            return stk_fail(STK_EFORMAT, "mrt8: byte %llu: expert %u of %u", token_at + (size_t)(row - m->row) + i, row[i],
+                            m->n_expert);
+        }
         m->ids[i] = row[i] == 0xff ? STK_NO_EXPERT : row[i];
     }
     record->kind = STK_TRACE_EVENT;

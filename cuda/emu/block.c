@@ -102,7 +102,7 @@ int stk_emu_sync_count(stk_emu_place at, int predicate) {
     thread *me = &g.threads[g.running];
     if (g.n_at_block == 0)
         g.barrier = at;
-    else if (g.barrier.line != at.line || strcmp(g.barrier.file, at.file))
+    else if (g.barrier.line != at.line || strcmp(g.barrier.file, at.file) != 0)
         stk_emu_fault(at, "a divergent barrier: other threads wait at the one in %s:%d", g.barrier.file, g.barrier.line);
     me->state = AT_BLOCK;
     me->at = at;
