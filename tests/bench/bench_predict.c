@@ -20,7 +20,7 @@ static unsigned char cold[COLD_BYTES];
 
 static uint64_t run(const stk_predictor_ops *ops, stk_predictor *p, const shape *s, uint64_t *step, uint64_t *rng) {
     uint64_t ns = 0;
-    volatile unsigned char sink = 0;
+    static volatile unsigned char sink;
     static uint16_t last[PE_TOK][PE_K];
     for (uint64_t end = *step + N_STEP; *step < end; ++*step)
         for (uint32_t l = 0; l < N_LAYER; l++) {
