@@ -19,6 +19,7 @@ static int store_write(void *user, uint64_t at, const uint32_t *from, uint32_t n
     store *s = user;
     if (s->fail_after-- == 0) return STK_EIO;
     cr_assert_leq(at, s->n, "entries are written without gaps");
+    if (n == 0) return 0;
     if (at + n > s->cap) s->entries = realloc(s->entries, (s->cap = 2 * (at + n)) * sizeof *from);
     memcpy(s->entries + at, from, n * sizeof *from);
     s->n = STK_MAX(s->n, at + n);
@@ -28,6 +29,7 @@ static int store_write(void *user, uint64_t at, const uint32_t *from, uint32_t n
 static int store_read(void *user, uint64_t at, uint32_t *to, uint32_t n) {
     store *s = user;
     if (s->fail_after-- == 0) return STK_EIO;
+    if (n == 0) return 0;
     cr_assert_leq(at + n, s->n, "only what was written is read");
     memcpy(to, s->entries + at, n * sizeof *to);
     return 0;

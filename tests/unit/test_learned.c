@@ -349,7 +349,7 @@ static double held_out(const routes *r, uint32_t n_slot) {
 
 /* The share of what an oracle gains over lru. The oracle's hit rates are those of Belady's choice with bypass on the same halves.
  */
-Test(learned, closes_the_gap_on_held_out_sequences, .timeout = 600) {
+Test(learned, closes_the_gap_on_held_out_sequences) {
     static const struct {
         uint32_t n_slot;
         double lru, oracle;
@@ -362,7 +362,7 @@ Test(learned, closes_the_gap_on_held_out_sequences, .timeout = 600) {
     routes_free(&r);
 }
 
-Test(learned, falls_behind_lru_nowhere, .timeout = 300) {
+Test(learned, falls_behind_lru_nowhere) {
     static const char *const names[] = {"qwen.route.csv", "gemma.route.csv", "gptoss.route.csv",
                                         "switch_base8.router-trace.v2.json"};
     for (size_t i = 0; i < STK_ARRAY_LEN(names); i++) {
