@@ -77,8 +77,9 @@ bool stk_io_direct(const stk_io *io, uint32_t file);
 
 enum stk_io_class { STK_IO_DEMAND, STK_IO_PREFETCH };
 /*
- * Queues n reads, all or none; those beyond the depth wait inside, in order, demand before prefetch. Errors: STK_EINVAL
- * (alignment, range), STK_ENOMEM (more reads than ever before, and no memory to list them).
+ * Queues n reads, all or none; those beyond the depth wait inside, in order, demand before prefetch. Prefetches are cut smaller
+ * and handed out only while little is in flight, so that demand never waits long. Errors: STK_EINVAL (alignment, range),
+ * STK_ENOMEM (more reads than ever before, and no memory to list them).
  */
 int stk_io_submit(stk_io *io, enum stk_io_class cls, const stk_io_read *reads, uint32_t n) STK_CHECKED;
 /* Raises queued prefetches with this tag to demand, behind the demand that waits; no effect on what is under way or done. */

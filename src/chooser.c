@@ -23,7 +23,7 @@ typedef struct expected {
 
 struct stk_chooser {
     const stk_cache *cache;
-    uint32_t n_layer, n_expert, n_max;
+    uint32_t n_expert, n_max;
     expected *expected; /* [n_max] absent experts whose layer has not come yet */
     uint32_t n_expected;
     uint64_t step; /* of the latest event, and its layer */
@@ -31,12 +31,11 @@ struct stk_chooser {
     uint32_t n[STK_PREDICT_DEPTH_MAX][BUCKETS], n_used[STK_PREDICT_DEPTH_MAX][BUCKETS];
 };
 
-int stk_chooser_open(stk_chooser **out, const stk_cache *cache, uint32_t n_layer, uint32_t n_expert, uint32_t cap) {
+int stk_chooser_open(stk_chooser **out, const stk_cache *cache, uint32_t n_expert, uint32_t cap) {
     *out = NULL;
     stk_chooser *c = calloc(1, sizeof *c);
     if (!c) return stk_fail(STK_ENOMEM, "out of memory for reading ahead");
     c->cache = cache;
-    c->n_layer = n_layer;
     c->n_expert = n_expert;
     c->n_max = cap * STK_PREDICT_DEPTH_MAX;
     c->expected = calloc(c->n_max, sizeof *c->expected);

@@ -15,7 +15,7 @@
 typedef struct stk_chooser stk_chooser;
 
 /* cap: most experts that are expected at one event. `cache` is borrowed. Errors: STK_ENOMEM. */
-int stk_chooser_open(stk_chooser **out, const stk_cache *cache, uint32_t n_layer, uint32_t n_expert, uint32_t cap) STK_CHECKED;
+int stk_chooser_open(stk_chooser **out, const stk_cache *cache, uint32_t n_expert, uint32_t cap) STK_CHECKED;
 void stk_chooser_close(stk_chooser **chooser);
 
 /* An event has come: what was expected of its layer is settled; what was expected of layers that an earlier step did not reach

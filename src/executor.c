@@ -2,7 +2,6 @@
 #include "executor.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum state { WAITING, READING, THERE };
 
@@ -82,7 +81,6 @@ void stk_executor_get_stats(const stk_executor *x, stk_executor_stats *stats) {
     *stats = x->stats;
     stats->arrive_ns = x->ops->arrive_ns(x->world);
 }
-void stk_executor_reset_stats(stk_executor *x) { memset(&x->stats, 0, sizeof x->stats); }
 
 /* A prefetched expert is wanted: it is there, or it will arrive. */
 static int want(stk_executor *x, const stk_decision *d, uint32_t index) {

@@ -82,6 +82,5 @@ int stk_executor_finish(stk_executor *x, const atomic_int *cancel) STK_CHECKED;
 void stk_executor_give_up(stk_executor *x, const uint32_t **lost, uint32_t *n_lost);
 
 void stk_executor_get_stats(const stk_executor *x, stk_executor_stats *stats);
-void stk_executor_reset_stats(stk_executor *x);
 
 #endif

@@ -2,7 +2,6 @@
 #include "prefetch.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "chooser.h"
 
@@ -27,7 +26,7 @@ static int open_predictor(stk_prefetch *p) {
     if (!p->suggested || !p->list) return stk_fail(STK_ENOMEM, "out of memory for predictions");
     STK_TRY(p->ops->open(&p->predictor, &config));
     STK_TRY(stk_score_open(&p->score, &config, p->cap));
-    return stk_chooser_open(&p->chooser, p->c.cache, p->c.n_layer, p->c.n_expert, p->c.depth * p->cap);
+    return stk_chooser_open(&p->chooser, p->c.cache, p->c.n_expert, p->c.depth * p->cap);
 }
 
 int stk_prefetch_open(stk_prefetch **out, const stk_prefetch_config *config) {

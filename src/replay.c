@@ -230,7 +230,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
     uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
-    STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_layer, r->header->n_expert, most_ahead));
+    STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_expert, most_ahead));
     return asks_times(r) || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 

@@ -19,7 +19,7 @@ static void begin(void) {
                                                             .layer_class = layer_class,
                                                             .policy = "lru"}),
                  0, "%s", stk_error_detail());
-    cr_assert_eq(stk_chooser_open(&chooser, cache, N_LAYER, N_EXPERT, 3 * N_EXPERT), 0);
+    cr_assert_eq(stk_chooser_open(&chooser, cache, N_EXPERT, 3 * N_EXPERT), 0);
 }
 
 static void end(void) {
