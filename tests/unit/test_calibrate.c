@@ -43,6 +43,9 @@ Test(calibrate, experts_of_every_format) {
         cr_assert_eq(one, 8 * 3 * 768 * row);
         cr_assert(a > 0 && b > 0 && c > 0);
         cr_assert(a / (double)one > 1e-4 && a / (double)one < 1e4, "%g ns a byte", a / (double)one);
+        /* On a busy machine worker 1 may do a whole run alone. */
+        for (int again = 0; n_poll == 0 && again < 200; again++)
+            stk_calibrate_experts_run(s.experts, stk_cost_formats[i], 1, count, &n_poll, &one);
         cr_assert_gt(n_poll, 0, "worker 0 looks for reads between portions");
     }
     end(&s);
