@@ -108,21 +108,27 @@ static int fill(stk_catalogue *cat, const stk_layer_experts *layers) {
     return 0;
 }
 
+/* Without content. */
+static stk_catalogue *alloc(uint32_t n_layer, uint32_t n_expert) {
+    stk_catalogue *cat = calloc(1, sizeof *cat);
+    if (!cat) return NULL;
+    cat->n_layer = n_layer;
+    cat->n_expert = n_expert;
+    cat->classes = calloc(n_layer, sizeof *cat->classes);
+    cat->layer_class = calloc(n_layer, sizeof *cat->layer_class);
+    cat->extents = calloc((size_t)n_layer * n_expert * STK_N_PART, sizeof *cat->extents);
+    if (!cat->classes || !cat->layer_class || !cat->extents) stk_catalogue_close(&cat);
+    return cat;
+}
+
 int stk_catalogue_open(stk_catalogue **out, uint32_t n_layer, uint32_t n_expert, const stk_layer_experts *layers) {
     uint64_t n_all;
     if (stk_mul_overflow((uint64_t)n_layer * n_expert, STK_N_PART, &n_all) || (uint64_t)n_layer * n_expert > UINT32_MAX) {
         return stk_fail(STK_EFORMAT, "%u layers of %u experts are more than this build counts", n_layer, n_expert);
     }
-    stk_catalogue *cat = calloc(1, sizeof *cat);
+    stk_catalogue *cat = alloc(n_layer, n_expert);
     int rc = 0;
-    if (cat) {
-        cat->n_layer = n_layer;
-        cat->n_expert = n_expert;
-        cat->classes = calloc(n_layer, sizeof *cat->classes);
-        cat->layer_class = calloc(n_layer, sizeof *cat->layer_class);
-        cat->extents = calloc(n_all, sizeof *cat->extents);
-    }
-    if (!cat || !cat->classes || !cat->layer_class || !cat->extents) {
+    if (!cat) {
         rc = stk_fail(STK_ENOMEM, "the system refused memory for the catalogue of %u x %u experts", n_layer, n_expert);
     } else {
         rc = fill(cat, layers);
@@ -132,6 +138,25 @@ int stk_catalogue_open(stk_catalogue **out, uint32_t n_layer, uint32_t n_expert,
         return rc;
     }
     *out = cat;
+    return 0;
+}
+
+int stk_catalogue_by_layer(stk_catalogue **out, const stk_catalogue *cat) {
+    stk_catalogue *own = alloc(cat->n_layer, cat->n_expert);
+    if (!own)
+        return stk_fail(STK_ENOMEM, "the system refused memory for the catalogue of %u x %u experts", cat->n_layer,
+                        cat->n_expert);
+    own->scratch_bytes = cat->scratch_bytes;
+    own->held_bytes = cat->held_bytes;
+    memcpy(own->extents, cat->extents, (size_t)cat->n_layer * cat->n_expert * STK_N_PART * sizeof *own->extents);
+    for (uint32_t l = 0; l < cat->n_layer; l++) {
+        own->layer_class[l] = STK_NO_CLASS;
+        if (cat->layer_class[l] == STK_NO_CLASS) continue;
+        own->classes[own->n_class] = cat->classes[cat->layer_class[l]];
+        own->classes[own->n_class].n_expert = cat->n_expert;
+        own->layer_class[l] = own->n_class++;
+    }
+    *out = own;
     return 0;
 }
 

@@ -55,6 +55,8 @@ typedef struct stk_layer_experts {
 /* Errors: STK_ENOMEM, STK_EFORMAT (shapes that no slot can hold). */
 int stk_catalogue_open(stk_catalogue **out, uint32_t n_layer, uint32_t n_expert, const stk_layer_experts *layers) STK_CHECKED;
 void stk_catalogue_close(stk_catalogue **cat);
+/* The same experts with a class for each layer, in the order of layers: for caches of single layers. Errors: STK_ENOMEM. */
+int stk_catalogue_by_layer(stk_catalogue **out, const stk_catalogue *cat) STK_CHECKED;
 
 uint32_t stk_catalogue_n_layer(const stk_catalogue *cat);
 uint32_t stk_catalogue_n_expert(const stk_catalogue *cat);

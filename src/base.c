@@ -80,8 +80,12 @@ void stk_log_set(stk_log_fn fn, void *user) {
     log_user = user;
 }
 
+static _Thread_local bool log_hushed;
+
+void stk_log_hush(bool hush) { log_hushed = hush; }
+
 void stk_log(int level, const char *fmt, ...) {
-    if (!log_sink) return;
+    if (!log_sink || log_hushed) return;
     char line[DETAIL_BYTES];
     va_list ap;
     va_start(ap, fmt);

@@ -56,6 +56,9 @@ int stk_fail_in(int code, const char *fmt, ...) STK_PRINTF(2, 3);
 /* Sends one line (no newline) to the sink of stk_log_set; dropped when there is none. Levels: STK_LOG_*. */
 void stk_log(int level, const char *fmt, ...) STK_PRINTF(2, 3);
 
+/* Drops the calling thread's lines until it is called with false. */
+void stk_log_hush(bool hush);
+
 /* Checked arithmetic on sizes: true when the result does not fit. */
 static inline bool stk_mul_overflow(uint64_t a, uint64_t b, uint64_t *out) { return __builtin_mul_overflow(a, b, out); }
 static inline bool stk_add_overflow(uint64_t a, uint64_t b, uint64_t *out) { return __builtin_add_overflow(a, b, out); }

@@ -18,10 +18,35 @@ static int show_progress(const stk_decide *d) {
     return d->progress(d->progress_user, "replay", done, total) ? stk_fail(STK_ECANCELED, "the replay was cancelled") : 0;
 }
 
+void stk_decide_count(const stk_decide *d, stk_stats *out) {
+    stk_cache_counters c;
+    stk_replay_count prefill, decode;
+    stk_cache_get_counters(d->cache, &c);
+    stk_tally_sum(d->tally, &prefill, &decode);
+    *out = (stk_stats){.struct_bytes = sizeof *out,
+                       .n_step = d->n_step,
+                       .n_token = d->n_token,
+                       .n_event = c.n_event,
+                       .n_lookup = c.n_lookup,
+                       .n_pair = c.n_pair,
+                       .n_hit = c.n_hit,
+                       .n_miss = c.n_miss,
+                       .n_evict = c.n_evict,
+                       .n_wave = c.n_wave,
+                       .n_prefetch = c.n_prefetch,
+                       .n_prefetch_used = c.n_prefetch_used,
+                       .bytes = prefill.bytes + decode.bytes,
+                       .read_bytes = prefill.read_bytes + decode.read_bytes};
+}
+
 static void end_step(stk_decide *d, running *r) {
     d->n_token += r->n_tok;
     d->tally->phases[d->tally->phase].n_token += r->n_tok;
     r->n_tok = 0;
+    if (!d->stepped || !d->n_step) return;
+    stk_stats total;
+    stk_decide_count(d, &total);
+    d->stepped(d->stepped_user, d->n_step - 1, d->tally->phase, &total);
 }
 
 static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
@@ -30,6 +55,34 @@ static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
     if (begins && d->reset && d->tally->n_sequence > 1) STK_TRY(stk_cache_clear(d->cache));
     *r = (running){step->n_tok, -1};
     return d->n_step++ % PROGRESS_STEPS ? 0 : show_progress(d);
+}
+
+/* Takes in what is worth reading ahead. */
+static int read_ahead(const stk_decide *d, const stk_ahead *list, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        stk_decision taken;
+        int rc = list[i].issue ? stk_cache_prefetch(d->cache, list[i].key, &taken) : 0;
+        if (rc < 0) return rc;
+        if (rc) stk_tally_prefetch(d->tally, &taken);
+    }
+    return 0;
+}
+
+/* What was predicted at the latest event; what of it is read ahead is chosen anew. */
+static int take_ahead(stk_decide *d, const running *r, const stk_trace_ahead *ahead) {
+    if (!r->n_tok || r->layer < 0) return stk_fail(STK_EFORMAT, "trace: a prediction that follows no event");
+    if (d->prefetch || !d->depth) return 0;
+    uint32_t n = stk_chooser_near(d->chooser, (uint32_t)r->layer, d->depth, ahead->list, ahead->n, d->ahead);
+    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, n);
+    return read_ahead(d, d->ahead, n);
+}
+
+/* Predictions of today. */
+static int predict(stk_decide *d, const stk_event *event) {
+    static const stk_lookahead nothing = {0};
+    stk_ahead *list;
+    int n = stk_prefetch_choose(d->prefetch, event, &nothing, &list);
+    return n < 0 ? n : read_ahead(d, list, (uint32_t)n);
 }
 
 static int take_event(stk_decide *d, running *r, const stk_event *event) {
@@ -41,21 +94,8 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
     int n = stk_cache_event(d->cache, event->layer, event, &list);
     if (n < 0) return n;
     stk_tally_event(d->tally, event->layer, list, (uint32_t)n);
+    if (d->prefetch) return predict(d, event);
     stk_chooser_settle(d->chooser, event);
-    return 0;
-}
-
-/* What was predicted at the latest event; what of it is read ahead is chosen anew. */
-static int take_ahead(stk_decide *d, const running *r, const stk_trace_ahead *ahead) {
-    if (!r->n_tok || r->layer < 0) return stk_fail(STK_EFORMAT, "trace: a prediction that follows no event");
-    memcpy(d->ahead, ahead->list, ahead->n * sizeof *d->ahead);
-    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, ahead->n);
-    for (uint32_t i = 0; i < ahead->n; i++) {
-        stk_decision taken;
-        int rc = d->ahead[i].issue ? stk_cache_prefetch(d->cache, d->ahead[i].key, &taken) : 0;
-        if (rc < 0) return rc;
-        if (rc) stk_tally_prefetch(d->tally, &taken);
-    }
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #define STK_DECIDE_H
 
 #include "chooser.h"
+#include "prefetch.h"
 #include "tally.h"
 #include "traces/source.h"
 
@@ -15,9 +16,13 @@ typedef struct stk_decide {
     stk_source *source;
     stk_cache *cache;
     stk_tally *tally;
-    stk_chooser *chooser; /* of what is read ahead; borrowed */
-    stk_ahead *ahead;     /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
-    bool reset;           /* the cache is emptied at each sequence */
+    stk_chooser *chooser;   /* of what is read ahead; borrowed */
+    stk_ahead *ahead;       /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
+    stk_prefetch *prefetch; /* makes predictions in place of the recorded ones; NULL: those; borrowed */
+    uint32_t depth;         /* layers ahead of recorded predictions that count; 0: none */
+    bool reset;             /* the cache is emptied at each sequence */
+    void (*stepped)(void *user, uint64_t i, enum stk_phase phase, const stk_stats *total); /* as in replay.h; or NULL */
+    void *stepped_user;
     stk_progress_fn progress;
     void *progress_user;
     uint64_t n_step, n_token; /* begun; of steps that were not aborted */
@@ -25,5 +30,7 @@ typedef struct stk_decide {
 
 /* All of the source. Errors: its own, the cache's; STK_EFORMAT: an event out of place; STK_ECANCELED by `progress`. */
 int stk_decide_run(stk_decide *d) STK_CHECKED;
+/* All counters so far; times are 0. */
+void stk_decide_count(const stk_decide *d, stk_stats *out);
 
 #endif

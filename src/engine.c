@@ -149,7 +149,7 @@ int stk_force_placement(stk_engine *e, uint32_t place) {
 
 int64_t stk_get_residency(const stk_engine *e, uint32_t layer, uint8_t *resident, size_t cap) {
     if (!e || (!resident && cap)) return null_fail("stk_get_residency");
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     if (layer >= e->model->hp.n_layer)
         return stk_fail(STK_EINVAL, "layer %u; the model has 0 to %u", layer, e->model->hp.n_layer - 1);
     if (layer >= stk_catalogue_n_layer(cat)) return 0;

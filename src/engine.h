@@ -8,9 +8,17 @@
 
 #include "forward.h"
 #include "policy_user.h"
+#include "profile_file.h"
 
 struct stk_engine {
     const stk_model *model;
+    const stk_catalogue *experts;                                          /* the model's, or: */
+    stk_catalogue *own_experts;                                            /* a class for each layer */
+    stk_profile_file profile;                                              /* of o.profile; without one all 0 */
+    char policy_text[STK_PROFILE_POLICY_BYTES + STK_PROFILE_PARAMS_BYTES]; /* "NAME:PARAMETERS", for a reader; and cut in two: */
+    char policy_spec[STK_PROFILE_POLICY_BYTES + STK_PROFILE_PARAMS_BYTES];
+    char *params; /* in policy_spec; NULL: none */
+    char predictor_text[STK_PROFILE_POLICY_BYTES];
     stk_engine_options o; /* with every default filled in; its strings belong to the caller and are not kept */
     const stk_cpu_ops *ops;
     stk_pool *pool;

@@ -1,4 +1,5 @@
 /* engine_open: options, budgets, and the parts in order. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,13 +26,6 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
     if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
-    if (!o->predictor) o->predictor = "gate";
-    if (o->predict_depth == 0) o->predict_depth = 1;
-    if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
-        return stk_fail(STK_EINVAL, "there is no predictor '%s'", o->predictor);
-    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
-        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
-                        STK_PREDICT_DEPTH_MAX);
     if (o->n_ctx > (1u << 30)) return stk_fail(STK_EINVAL, "a context of %u positions; at most 2^30 are possible", o->n_ctx);
     if (o->n_seq_max > MAX_SEQ) return stk_fail(STK_EINVAL, "%u sequences; at most %d are possible", o->n_seq_max, MAX_SEQ);
     if (o->n_batch > MAX_BATCH)
@@ -41,7 +35,57 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
         return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
     if (o->hooks && o->policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", o->policy);
+    if (o->scope && strcmp(o->scope, "global") != 0 && strcmp(o->scope, "layer") != 0)
+        return stk_fail(STK_EINVAL, "scope '%s'; there are global and layer", o->scope);
+    return STK_OK;
+}
+
+/* The options that were left open are as the profile says. */
+static int take_profile(stk_engine *e) {
+    stk_engine_options *o = &e->o;
+    stk_profile_file *p = &e->profile;
+    const stk_catalogue *cat = e->model->experts;
+    stk_gguf_string name = {"", 0};
+    STK_TRY(stk_profile_file_load(o->profile, p));
+    STK_TRY(stk_gguf_str(e->model->gguf, "general.name", &name));
+    STK_TRY(stk_profile_file_check(p, o->profile, name.text, stk_catalogue_n_layer(cat), stk_catalogue_n_expert(cat),
+                                   e->model->hp.n_expert_used));
+    if (!o->ram_bytes) o->ram_bytes = p->ram_bytes ? p->ram_bytes : (uint64_t)(p->fraction * (double)stk_slots_all_bytes(cat));
+    if (!o->policy && !o->hooks) {
+        snprintf(e->policy_spec, sizeof e->policy_spec, "%s%s%s", p->policy, p->params[0] ? ":" : "", p->params);
+        o->policy = e->policy_spec;
+    }
+    if (!o->scope) o->scope = p->scope == STK_SCOPE_LAYER ? "layer" : "global";
+    if (!o->predictor) {
+        o->predictor = p->predictor;
+        if (!o->predict_depth) o->predict_depth = p->depth;
+    }
+    return STK_OK;
+}
+
+/* What neither the caller nor a profile said. */
+static int fill_cache_options(stk_engine *e) {
+    stk_engine_options *o = &e->o;
     if (!o->policy) o->policy = "lru";
+    if (!o->hooks && strlen(o->policy) >= sizeof e->policy_spec)
+        return stk_fail(STK_EINVAL, "policy '%.40s...' is longer than %zu bytes", o->policy, sizeof e->policy_spec);
+    if (o->policy != e->policy_spec) snprintf(e->policy_spec, sizeof e->policy_spec, "%s", o->policy);
+    snprintf(e->policy_text, sizeof e->policy_text, "%s", e->policy_spec);
+    o->policy = strtok_r(e->policy_spec, ":", &e->params);
+    if (!o->policy) return stk_fail(STK_EINVAL, "a policy without a name");
+    if (e->params && !*e->params) e->params = NULL;
+    if (!o->scope) o->scope = "global";
+    if (!o->predictor) o->predictor = "gate";
+    if (o->predict_depth == 0) o->predict_depth = 1;
+    if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
+        return stk_fail(STK_EINVAL, "there is no predictor '%s'", o->predictor);
+    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
+                        STK_PREDICT_DEPTH_MAX);
+    e->experts = e->model->experts;
+    if (strcmp(o->scope, "layer") != 0) return STK_OK;
+    STK_TRY(stk_catalogue_by_layer(&e->own_experts, e->experts));
+    e->experts = e->own_experts;
     return STK_OK;
 }
 
@@ -98,7 +142,7 @@ static stk_forward_config forward_config(stk_engine *e) {
  */
 static int plan_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     stk_kv_config kv = kv_config(e);
     stk_forward_config forward = forward_config(e);
     char a[32], b[32], c[32];
@@ -146,7 +190,7 @@ static int open_io(stk_engine *e) {
 }
 
 static int open_cache(stk_engine *e, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t n_class = stk_catalogue_n_class(cat), n_layer = stk_catalogue_n_layer(cat);
     stk_cache_class *classes = calloc(n_class, sizeof *classes);
     uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
@@ -162,6 +206,7 @@ static int open_cache(stk_engine *e, const uint32_t *n_slot) {
                                                            .classes = classes,
                                                            .layer_class = layer_class,
                                                            .policy = e->o.policy,
+                                                           .params = e->params,
                                                            .ops = e->policy_user.ops.open ? &e->policy_user.ops : NULL,
                                                            .ops_user = &e->policy_user,
                                                            .seed = e->o.seed});
@@ -185,7 +230,7 @@ static int open_step_arrays(stk_engine *e) {
 
 /* Nothing is predicted where every expert has a slot. */
 static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     bool all = true;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
         all = all && n_slot[c] - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
@@ -202,7 +247,7 @@ static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
 }
 
 static int open_executor(stk_engine *e, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t most = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) most = STK_MAX(most, n_slot[c]);
     e->forward->cost = &e->cost;
@@ -220,9 +265,21 @@ static int open_executor(stk_engine *e, const uint32_t *n_slot) {
     return STK_OK;
 }
 
+/* Slots of each class: equal shares, or what a profile says of each layer. */
+static int divide_slots(const stk_engine *e, uint32_t *n_slot) {
+    const stk_catalogue *cat = e->experts;
+    if (!e->own_experts || !e->profile.layer_slots) return stk_slots_divide(cat, e->o.ram_bytes, least_slots(e), n_slot);
+    uint64_t *slot_bytes = calloc(stk_catalogue_n_class(cat), sizeof *slot_bytes);
+    if (!slot_bytes) return stk_fail(STK_ENOMEM, "out of memory");
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) slot_bytes[c] = stk_catalogue_class(cat, c)->slot_bytes;
+    int rc = stk_profile_file_layers(&e->profile, slot_bytes, e->o.ram_bytes, least_slots(e), n_slot);
+    free(slot_bytes);
+    return rc;
+}
+
 static int open_parts(stk_engine *e, uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
-    STK_TRY(stk_slots_divide(cat, e->o.ram_bytes, least_slots(e), n_slot));
+    const stk_catalogue *cat = e->experts;
+    STK_TRY(divide_slots(e, n_slot));
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
     stk_kv_config kv = kv_config(e);
@@ -243,14 +300,20 @@ static void describe_memory(stk_engine *e, const uint32_t *n_slot) {
     stk_memory_info *m = &e->memory;
     void *base;
     m->n_slot = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(e->model->experts); c++) m->n_slot += n_slot[c];
-    m->n_expert = stk_catalogue_n_expert(e->model->experts) * stk_catalogue_n_layer(e->model->experts);
+    for (uint32_t c = 0; c < stk_catalogue_n_class(e->experts); c++) m->n_slot += n_slot[c];
+    m->n_expert = stk_catalogue_n_expert(e->experts) * stk_catalogue_n_layer(e->experts);
     m->n_ctx = e->o.n_ctx;
     stk_slots_arena(e->slots, &base, &m->ram_bytes);
     m->huge_bytes = stk_slots_huge_bytes(e->slots) + e->dense.map.huge_bytes + e->forward->map.huge_bytes;
     m->io = stk_io_name(e->io);
     m->cpu = e->ops->name;
     m->n_threads = stk_pool_n_worker(e->pool);
+    if (e->policy_user.ops.open) snprintf(e->policy_text, sizeof e->policy_text, "%s", e->policy_user.ops.name);
+    snprintf(e->predictor_text, sizeof e->predictor_text, "%s", e->prefetch ? e->o.predictor : "none");
+    m->policy = e->policy_text;
+    m->scope = e->own_experts ? "layer" : "global";
+    m->predictor = e->predictor_text;
+    m->predict_depth = e->prefetch ? e->o.predict_depth : 0;
     /* What the drive did to load the weights is not part of the run. */
     (void)stk_engine_reset_stats(e);
 }
@@ -260,7 +323,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     if (!out || !model) return stk_fail(STK_EINVAL, "stk_engine_open: an argument is NULL");
     *out = NULL;
     uint32_t mxcsr = stk_mxcsr_set();
-    uint32_t *n_slot = calloc(stk_catalogue_n_class(model->experts) + 1, sizeof *n_slot);
+    uint32_t *n_slot = calloc(stk_catalogue_n_layer(model->experts) + 1, sizeof *n_slot);
     stk_engine *e = calloc(1, sizeof *e);
     if (!e || !n_slot) {
         rc = stk_fail(STK_ENOMEM, "out of memory");
@@ -269,6 +332,8 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     e->model = model;
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
+    if (e->o.profile) STK_TRYGOTO(take_profile(e), rc, out);
+    STK_TRYGOTO(fill_cache_options(e), rc, out);
     STK_TRYGOTO(choose_policy(e), rc, out);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
@@ -285,7 +350,8 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
     describe_memory(e, n_slot);
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = NULL;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.scope = e->o.profile = NULL;
+    e->params = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -314,6 +380,8 @@ int stk_engine_close(stk_engine **engine) {
     stk_dense_close(&e->dense);
     stk_slots_close(&e->slots);
     stk_pool_close(&e->pool);
+    stk_catalogue_close(&e->own_experts);
+    stk_profile_file_fini(&e->profile);
     free(e->token);
     free(e->seq);
     free(e->pos);

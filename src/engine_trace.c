@@ -4,7 +4,7 @@
 #include "engine.h"
 
 static void fill_extents(const stk_engine *e, stk_trace_extent *out) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     for (uint32_t l = 0; l < stk_catalogue_n_layer(cat); l++)
         for (uint32_t x = 0; x < stk_catalogue_n_expert(cat); x++)
             for (uint32_t p = 0; p < STK_N_PART; p++) {
@@ -15,7 +15,7 @@ static void fill_extents(const stk_engine *e, stk_trace_extent *out) {
 }
 
 int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot, const char *policy) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t n_layer = stk_catalogue_n_layer(cat), n_expert = stk_catalogue_n_expert(cat), n_class = stk_catalogue_n_class(cat);
     stk_trace_class *classes = calloc(n_class, sizeof *classes);
     uint32_t *layers = calloc(n_layer, 2 * sizeof *layers);
@@ -51,7 +51,7 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
                           .extents = extents,
                           .model = name.text,
                           .policy = policy,
-                          .params = "",
+                          .params = e->params ? e->params : "",
                           .io = e->o.io ? e->o.io : ""};
     STK_TRYGOTO(stk_trace_writer_open(&e->trace, path, &h), rc, out);
     e->stepper.trace = e->trace;

@@ -2,6 +2,8 @@
  * replay: a trace again. Where times are asked for, through the same cache, step and executor as a run, on a virtual clock;
  * where they are not, through the cache alone (decide.h), which decides the same. A verifying replay takes the trace's own slots
  * and policy and compares every counter at the end; a what-if replay has others.
+ *
+ * Long because opening, both paths and their results share one struct that nobody else is to see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,10 +17,14 @@
 #include "cost_file.h"
 #include "decide.h"
 #include "policy_user.h"
+#include "profile_file.h"
+#include "replay.h"
 #include "virtual.h"
 
 typedef struct replay {
     stk_replay_options o;
+    const stk_replay_inside *inside;
+    stk_profile_file profile; /* of o.profile; without one all 0 */
     stk_source *source;
     const stk_trace_header *header;
     stk_budget budget;
@@ -26,7 +32,9 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser; /* of what is read ahead, in all but a verifying replay */
+    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch; /* a predictor at work; NULL: predictions are the recorded ones, or none */
+    uint32_t depth;         /* of recorded predictions that count */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
@@ -38,6 +46,7 @@ typedef struct replay {
 void stk_replay_options_default(stk_replay_options *o) {
     memset(o, 0, sizeof *o);
     o->struct_bytes = sizeof *o;
+    o->scope = STK_SCOPE_AUTO;
 }
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
@@ -107,13 +116,45 @@ static int open_times(replay *r, const char *path) {
 
 static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     bool budget = o->ram_bytes || o->n_slot || o->fraction != 0;
-    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1))
-        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget and policy");
+    if (o->verify &&
+        (budget || o->policy || o->scope == STK_SCOPE_LAYER || o->reset || n_trace > 1 || o->predictor || o->profile))
+        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
         return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
     if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
-    if (o->scope > STK_SCOPE_LAYER || o->reset > STK_RESET_SEQUENCE)
+    if (o->scope > STK_SCOPE_AUTO || o->reset > STK_RESET_SEQUENCE)
         return stk_fail(STK_EINVAL, "scope %u, reset %u: no such choice", o->scope, o->reset);
+    if (o->predictor && strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
+        return stk_fail(STK_EINVAL, "there is no predictor '%s'", o->predictor);
+    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
+                        STK_PREDICT_DEPTH_MAX);
+    return STK_OK;
+}
+
+/* The options that were left open are as the profile says. */
+static int take_profile(replay *r) {
+    stk_replay_options *o = &r->o;
+    stk_profile_file *p = &r->profile;
+    const stk_trace_header *h = r->header;
+    if (o->profile) {
+        STK_TRY(stk_profile_file_load(o->profile, p));
+        STK_TRY(stk_profile_file_check(p, o->profile, h->model, h->n_layer, h->n_expert, h->k));
+        if (!o->ram_bytes && !o->n_slot && o->fraction == 0) {
+            o->ram_bytes = stk_source_get_info(r->source)->sized ? p->ram_bytes : 0;
+            if (!o->ram_bytes) o->fraction = p->fraction;
+        }
+        if (!o->policy && !o->hooks) {
+            o->policy = p->policy;
+            if (!o->params && p->params[0]) o->params = p->params;
+        }
+        if (o->scope == STK_SCOPE_AUTO) o->scope = p->scope;
+        if (!o->predictor) {
+            o->predictor = p->predictor;
+            if (!o->predict_depth) o->predict_depth = p->depth;
+        }
+    }
+    if (o->scope == STK_SCOPE_AUTO) o->scope = STK_SCOPE_GLOBAL;
     return STK_OK;
 }
 
@@ -175,12 +216,28 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
     return rc < 0 ? rc : stk_future_end(r->future);
 }
 
+/* Slots of each layer as the caller or a profile has them. */
+static int take_layer_slots(replay *r, bool refuses) {
+    const stk_trace_header *h = r->header;
+    if (r->o.scope != STK_SCOPE_LAYER) return STK_OK;
+    if (r->inside->layer_slots) return stk_budget_set_layers(&r->budget, h, r->inside->layer_slots, refuses);
+    if (!r->profile.layer_slots) return STK_OK;
+    uint32_t *n_slot = calloc(h->n_layer, sizeof *n_slot);
+    if (!n_slot) return stk_fail(STK_ENOMEM, "out of memory for the replay");
+    uint64_t bytes = r->o.profile && r->o.ram_bytes != r->profile.ram_bytes ? r->budget.ram_bytes : 0;
+    int rc = stk_profile_file_layers(&r->profile, r->budget.slot_bytes, bytes, h->k + (refuses ? h->k : 0), n_slot);
+    if (rc >= 0) rc = stk_budget_set_layers(&r->budget, h, n_slot, refuses);
+    free(n_slot);
+    return rc;
+}
+
 static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     const stk_trace_header *h = r->header;
     bool hooks = r->policy_user.ops.open != NULL;
     const stk_policy_ops *ops = hooks ? &r->policy_user.ops : stk_policy_find(policy_of(r));
     if (ops && ops->needs_future) STK_TRY(foresee(r, paths, n));
     STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
+    STK_TRY(take_layer_slots(r, ops && ops->admit));
     stk_budget_warn(&r->budget, h);
     const char *params = r->o.policy || r->o.params ? r->o.params : h->params[0] ? h->params : NULL;
     return stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
@@ -201,6 +258,8 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
 static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
+    r->virtual.prefetch = r->prefetch;
+    r->virtual.depth = r->depth;
     STK_TRY(open_times(r, path));
     uint32_t most = 1;
     for (uint32_t c = 0; c < r->budget.n_class; c++)
@@ -217,6 +276,22 @@ static int open_timed(replay *r, const char *path) {
     return STK_OK;
 }
 
+/* A predictor that needs no more than events works anew; what routers ahead had said is in the trace alone. */
+static int open_predictor(replay *r) {
+    const char *name = r->o.predictor;
+    r->depth = r->o.predict_depth ? r->o.predict_depth : STK_TRACE_AHEAD_MAX;
+    if (!name || strcmp(name, "gate") == 0) return STK_OK;
+    r->depth = 0;
+    if (strcmp(name, "none") == 0) return STK_OK;
+    return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = name,
+                                                                  .depth = STK_MAX(r->o.predict_depth, 1u),
+                                                                  .n_layer = r->header->n_layer,
+                                                                  .n_expert = r->header->n_expert,
+                                                                  .k = r->header->k,
+                                                                  .seed = r->o.seed ? r->o.seed : r->header->seed,
+                                                                  .cache = r->cache});
+}
+
 static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(check_options(&r->o, n));
     STK_TRY(stk_source_open(&r->source, paths, n, &(stk_source_options){r->o.expert_bytes}));
@@ -224,6 +299,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     const stk_source_info *info = stk_source_get_info(r->source);
     if (r->o.verify && !(info->recorded && r->header->policy[0]))
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
+    STK_TRY(take_profile(r));
     if (!info->sized && (r->o.ram_bytes || asks_times(r)))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
     STK_TRY(take_hooks(r));
@@ -231,6 +307,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(stk_tally_open(&r->tally, r->header));
     uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
     STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_expert, most_ahead));
+    STK_TRY(open_predictor(r));
     return asks_times(r) || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 
@@ -238,6 +315,8 @@ static void close_replay(replay *r) {
     stk_executor_close(&r->executor);
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
+    stk_prefetch_close(&r->prefetch);
+    stk_profile_file_fini(&r->profile);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
     if (r->spill_fd > 0) close(r->spill_fd);
@@ -293,6 +372,11 @@ static int run_step(replay *r, const stk_trace_step *step) {
     int rc = stk_stepper_run(&r->stepper, step);
     phase->n_token += r->stepper.n_token - n_token;
     phase->step_ns += r->stepper.step_ns - step_ns;
+    if (r->inside->stepped && rc >= 0) {
+        stk_stats total;
+        count(r, &total);
+        r->inside->stepped(r->inside->user, r->stepper.n_step - 1, r->tally.phase, &total);
+    }
     return rc == STK_ECANCELED ? STK_OK : rc; /* a step that the recorded run gave up */
 }
 
@@ -339,31 +423,18 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .cache = r->cache,
                     .tally = &r->tally,
                     .chooser = r->chooser,
+                    .prefetch = r->prefetch,
+                    .depth = r->depth,
                     .ahead = ahead,
+                    .stepped = r->inside->stepped,
+                    .stepped_user = r->inside->user,
                     .reset = r->o.reset == STK_RESET_SEQUENCE,
                     .progress = r->o.progress,
                     .progress_user = r->o.progress_user};
     int rc = stk_decide_run(&d);
     free(ahead);
     STK_TRY(rc);
-    stk_cache_counters c;
-    stk_replay_count prefill, decode;
-    stk_cache_get_counters(r->cache, &c);
-    stk_tally_sum(&r->tally, &prefill, &decode);
-    *stats = (stk_stats){.struct_bytes = sizeof *stats,
-                         .n_step = d.n_step,
-                         .n_token = d.n_token,
-                         .n_event = c.n_event,
-                         .n_lookup = c.n_lookup,
-                         .n_pair = c.n_pair,
-                         .n_hit = c.n_hit,
-                         .n_miss = c.n_miss,
-                         .n_evict = c.n_evict,
-                         .n_wave = c.n_wave,
-                         .n_prefetch = c.n_prefetch,
-                         .n_prefetch_used = c.n_prefetch_used,
-                         .bytes = prefill.bytes + decode.bytes,
-                         .read_bytes = prefill.read_bytes + decode.read_bytes};
+    stk_decide_count(&d, stats);
     return STK_OK;
 }
 
@@ -385,7 +456,8 @@ static void fill_detail(const replay *r, stk_replay_detail *detail) {
                               .token_slots = (uint64_t)h->n_layer * h->k,
                               .layers = detail->layers,
                               .n_layer_max = detail->n_layer_max,
-                              .n_layer = h->n_layer};
+                              .n_layer = h->n_layer,
+                              .scope = r->o.scope};
     full.struct_bytes = STK_MIN(detail->struct_bytes, (uint32_t)sizeof full);
     stk_tally_sum(&r->tally, &full.prefill, &full.decode);
     snprintf(full.policy, sizeof full.policy, "%s", policy_of(r));
@@ -412,11 +484,12 @@ static int run(replay *r, const char *path, stk_replay_result *result) {
     return STK_OK;
 }
 
-int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result) {
+int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_options *options, const stk_replay_inside *inside,
+                   stk_replay_result *result) {
     if (!traces || !n || !result) return stk_fail(STK_EINVAL, "stk_replay: an argument is NULL");
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_replay: trace %u is NULL", i);
-    replay r = {0};
+    replay r = {.inside = inside};
     stk_replay_options_default(&r.o);
     if (options) {
         if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof r.o)
@@ -431,6 +504,11 @@ int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_opti
     if (rc >= 0) rc = run(&r, traces[0], result);
     close_replay(&r);
     return rc;
+}
+
+int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result) {
+    static const stk_replay_inside nothing = {0};
+    return stk_replay_run(traces, n, options, &nothing, result);
 }
 
 int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result) {

@@ -265,13 +265,16 @@ typedef struct stk_engine_options {
     uint32_t reserved2;
     const char *cost;              /* NULL, or the file of stk_calibrate to start the cost table from */
     const stk_policy_hooks *hooks; /* NULL, or a policy of your own instead of `policy`; copied, what it points to is not */
+    const char *scope;             /* NULL: "global", one cache for all experts of a size; "layer": one for each layer */
+    const char *profile; /* NULL, or a file of stk_tune: what is NULL or 0 here of ram_bytes, policy, scope, predictor (with
+                            predict_depth) is as it says */
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
 /*
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
- * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the
- * progress callback).
+ * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL (a profile of another model among them), STK_EUNSUPPORTED,
+ * STK_ENOSPC (trace), STK_ECANCELED (by the progress callback).
  */
 STK_API int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options);
 /* Ends the trace, frees all. Returns the first error of ending the trace (STK_EIO, STK_ENOSPC), 0 otherwise; closes anyway. */
@@ -292,6 +295,10 @@ typedef struct stk_memory_info {
     const char *io;         /* the I/O backend in use */
     const char *cpu;        /* the kernels in use */
     uint32_t n_threads;
+    uint32_t predict_depth; /* layers that are looked ahead, 0: none */
+    const char *policy;     /* in use, with its parameters: "lrfu:decay=0.9" */
+    const char *scope;      /* "global" or "layer" */
+    const char *predictor;  /* in use, "none": nothing is read ahead */
 } stk_memory_info;
 STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
 
@@ -586,6 +593,7 @@ STK_API int stk_trace_convert(const char *const *traces, uint32_t n, const char 
 enum {
     STK_SCOPE_GLOBAL, /* a cache for all layers whose experts have the same size, as the engine has it */
     STK_SCOPE_LAYER,  /* a cache for each layer, all of the same part of their experts */
+    STK_SCOPE_AUTO,   /* as the profile says; without one global */
 };
 enum {
     STK_RESET_NONE,     /* what the cache holds is carried over from sequence to sequence */
@@ -616,6 +624,8 @@ typedef struct stk_replay_detail {
     uint32_t n_layer_max;
     uint32_t n_layer;
     char policy[64];
+    uint32_t scope; /* STK_SCOPE_GLOBAL or STK_SCOPE_LAYER */
+    uint32_t reserved;
 } stk_replay_detail;
 
 typedef struct stk_replay_options {
@@ -629,7 +639,7 @@ typedef struct stk_replay_options {
     stk_progress_fn progress;
     void *progress_user;
     double fraction;           /* instead of ram_bytes: slots for this part of all experts, in (0, 1]; 0: unused */
-    uint32_t scope;            /* STK_SCOPE_... */
+    uint32_t scope;            /* STK_SCOPE_...; stk_replay_options_default sets AUTO */
     uint32_t reset;            /* STK_RESET_... */
     const char *params;        /* of policy, "name=value,...", or NULL */
     const char *cost;          /* where times come from. NULL: the trace's own; a trace, whose run measured them, for the drive of
@@ -637,6 +647,11 @@ typedef struct stk_replay_options {
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
     stk_replay_detail *detail; /* NULL, or where further figures go */
     const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
+    const char *predictor;  /* NULL: what the trace recorded is read ahead, chosen anew; "none": nothing; "gate": as NULL; another
+                               predictor works on the trace's events, without the scores of routers ahead */
+    uint32_t predict_depth; /* layers ahead at most; 0: all that were recorded, or 1 */
+    uint32_t reserved;
+    const char *profile; /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;
@@ -657,6 +672,68 @@ STK_API void stk_replay_options_default(stk_replay_options *options);
 STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
 /* The same for several traces of one model, one after another as one run. */
 STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
+
+/* ---- Tuning ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_tune_options {
+    uint32_t struct_bytes;
+    uint32_t n_threads;     /* replays at the same time; 0: the cores that this process may use */
+    uint64_t ram_bytes;     /* of expert slots; 0: */
+    double fraction;        /* of the bytes of all expert slots, in (0, 1]; 0: what the trace was recorded with */
+    const char *io;         /* as in stk_replay_options, and so are the next two. Without io and cost no times are predicted: */
+    const char *cost;       /* then the hit rate decides, and what is read ahead stays as it is by default */
+    uint64_t expert_bytes;  /* of imported traces */
+    uint64_t seed;          /* of random policies and drives */
+    const stk_model *model; /* NULL, or the model that the traces are of: checked, and named in the profile */
+    const char *profile;    /* NULL, or where the profile goes (the form is in src/profile_file.h) */
+    const char *report;     /* NULL, or where the report goes, one HTML file that needs no other */
+    const char *state;      /* NULL, or a file that keeps every result, so that the same call goes on where one was cancelled */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_tune_options;
+STK_API void stk_tune_options_default(stk_tune_options *options);
+
+/* The best configuration found, beside the default: lru, one cache for all layers, and what the next layer's router names read
+ * ahead (with imported traces, which do not know it: nothing). All figures are of decoding, if the traces have any. */
+typedef struct stk_tune_result {
+    uint32_t struct_bytes;
+    uint32_t n_config;  /* configurations that were replayed */
+    uint32_t n_replay;  /* replays that they took; */
+    uint32_t n_resumed; /* of these, found in the state file */
+    uint32_t n_fold;    /* parts of the traces: sequences, or stretches where there are few of them */
+    uint32_t timed;     /* non-zero: tok_s and default_tok_s are predicted, and the margin is of them; else of misses */
+    uint32_t scope;     /* STK_SCOPE_... */
+    uint32_t fitted;    /* non-zero: each layer has its own number of slots */
+    uint32_t depth;     /* layers ahead */
+    uint32_t reserved;
+    uint64_t ram_bytes;
+    uint64_t n_sequence;
+    uint64_t n_token;
+    double fraction;
+    double hit_rate;
+    double default_hit_rate;
+    double bound_hit_rate; /* of belady-bypass, which knows what comes: what no cache exceeds without reading ahead, where experts
+                              are of one size; a heuristic where they are not */
+    double tok_s;
+    double default_tok_s;
+    double margin;     /* how much faster than the default, 0.1: 10 % (untimed: how many fewer misses): the mean over parts, each
+                          with the configuration that the others chose */
+    double margin_low; /* the least and the greatest of the parts */
+    double margin_high;
+    char policy[64];
+    char params[256];
+    char predictor[64];
+} stk_tune_result;
+/*
+ * Searches for the best cache for the traces' model under a budget: policies, their parameters, a cache for all layers or one for
+ * each, slots of each layer by marginal gain, predictors and how far they look ahead; coarse first, then finer around what is
+ * best. Every figure is of traces that did not choose the configuration (stk_tune_result.margin). Progress ("tune") counts
+ * replays. It may call from this thread alone; the replays run on threads of their own until it returns.
+ *
+ * Files appear whole or not at all. When cancelled it returns STK_ECANCELED and keeps the state; the state file is removed when
+ * the search has ended. Errors: those of stk_replay_many; STK_EINVAL (no budget, the model is another), STK_ENOSPC.
+ */
+STK_API int stk_tune(const char *const *traces, uint32_t n, const stk_tune_options *options, stk_tune_result *result);
 
 /* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
 

@@ -273,16 +273,32 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     return 1;
 }
 
+/* Predictions of today, on this event; the record's are passed over. */
+static int predict(stk_virtual *v, const stk_event *event, stk_ahead **list) {
+    static const stk_lookahead nothing = {0};
+    const stk_trace_record *r;
+    int n = stk_prefetch_choose(v->prefetch, event, &nothing, list); /* before the next record, which ends the event's arrays */
+    if (n < 0) return n;
+    int rc = stk_virtual_peek(v, &r);
+    if (rc == 1 && r->kind == STK_TRACE_AHEAD) stk_virtual_take(v);
+    return rc < 0 ? rc : n;
+}
+
 /* What the predictor said depends on a hidden state, so it is taken from the record. */
 static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
     stk_virtual *v = stage;
     const stk_trace_record *r;
+    if (v->prefetch) return predict(v, event, list);
     if (v->chooser) stk_chooser_settle(v->chooser, event); /* before the next record, which ends the event's arrays */
     int rc = stk_virtual_peek(v, &r);
     if (rc <= 0 || r->kind != STK_TRACE_AHEAD) return rc < 0 ? rc : 0;
     uint32_t n = r->ahead.n;
-    memcpy(v->ahead, r->ahead.list, n * sizeof *v->ahead);
-    if (v->chooser) stk_chooser_choose(v->chooser, event->layer, v->ahead, n);
+    if (v->chooser) {
+        n = stk_chooser_near(v->chooser, event->layer, v->depth, r->ahead.list, n, v->ahead);
+        stk_chooser_choose(v->chooser, event->layer, v->ahead, n);
+    } else {
+        memcpy(v->ahead, r->ahead.list, n * sizeof *v->ahead);
+    }
     *list = v->ahead;
     stk_virtual_take(v);
     return (int)n;

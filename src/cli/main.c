@@ -23,6 +23,13 @@ const cli_verb cli_verbs[] = {
      "would\n"
      "have done. Traces of other tools are read as they are; several traces of a model follow one another.",
      cli_replay},
+    {CLI_TUNE, "tune", "TRACE...", "find the best expert cache for a model's traces, and write a profile for run",
+     "Searches over policies, their parameters, slots of each layer, predictors and how far they look ahead. Predicted times "
+     "decide, "
+     "with\n"
+     "--io or --cost; else hit rates. Every margin is of parts of the traces that did not choose. -o PROFILE goes to `stoker run "
+     "--profile`.",
+     cli_tune},
     {CLI_TRACE, "trace", "info|cut|merge|convert TRACE...", "look into traces, cut, merge and convert them",
      "info says what is in each trace; cut keeps --steps from --from on; merge puts traces of one model one after another;\n"
      "convert writes a trace of another tool in Stoker's own format, or any as CSV.",

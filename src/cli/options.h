@@ -30,10 +30,10 @@ typedef struct cli_settings {
     const char *io, *policy, *predictor, *cpu, *trace;
     const char *scope, *reset, *csv, *cost;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
-    const char *svg, *route_from;
+    const char *svg, *route_from, *profile, *report, *state;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
-    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab;
+    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_job;
     double temp, top_p, min_p, repeat_penalty, fraction;
     uint64_t ram_bytes, expert_bytes;
     bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
@@ -73,7 +73,8 @@ enum cli_verb_bit {
     CLI_BENCH = 256,
     CLI_DOCTOR = 512,
     CLI_SYNTH = 1024,
-    CLI_ALL = 2047,
+    CLI_TUNE = 2048,
+    CLI_ALL = 4095,
 };
 
 typedef struct cli_verb {
@@ -116,6 +117,7 @@ int cli_inspect(const cli_settings *settings);
 int cli_perplexity(const cli_settings *settings);
 int cli_logits(const cli_settings *settings);
 int cli_replay(const cli_settings *settings);
+int cli_tune(const cli_settings *settings);
 int cli_trace(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
 int cli_doctor(const cli_settings *settings);

@@ -16,7 +16,7 @@ int cli_session_open_model(cli_session *session, const char *path) {
 }
 
 /* What was reserved, and what computes and reads. */
-static void print_budget(const cli_session *session, const cli_settings *settings) {
+static void print_budget(const cli_session *session) {
     const stk_model_info *i = &session->info;
     const stk_memory_info *m = &session->memory;
     char a[32], b[32], c[32], d[32], e[32];
@@ -25,8 +25,9 @@ static void print_budget(const cli_session *session, const cli_settings *setting
     cli_note("memory  dense %s, KV %s (%u positions), experts %s (%u of %u fit; the least is %s), buffers %s",
              cli_bytes_text(m->dense_bytes, a), cli_bytes_text(m->kv_bytes, b), m->n_ctx, cli_bytes_text(m->ram_bytes, c),
              m->n_slot, m->n_expert, cli_bytes_text(m->ram_bytes_min, d), cli_bytes_text(m->buffer_bytes, e));
-    cli_note("uses    %u thread%s, %s kernels, %s reads, %s, %s in huge pages", m->n_threads, m->n_threads == 1 ? "" : "s",
-             m->cpu, m->io, settings->policy, cli_bytes_text(m->huge_bytes, a));
+    cli_note("uses    %u thread%s, %s kernels, %s reads, %s%s, %s%s in huge pages", m->n_threads, m->n_threads == 1 ? "" : "s",
+             m->cpu, m->io, m->policy, strcmp(m->scope, "layer") == 0 ? " for each layer" : "",
+             strcmp(m->predictor, "none") == 0 ? "nothing read ahead, " : "", cli_bytes_text(m->huge_bytes, a));
 }
 
 const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
@@ -87,6 +88,8 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.policy = s->policy;
     o.predictor = s->predictor;
     o.predict_depth = (uint32_t)s->n_ahead;
+    o.scope = s->scope;
+    o.profile = s->profile;
     o.cpu = s->cpu;
     o.trace = s->trace;
     o.cost = choose_cost(s, cost, sizeof cost);
@@ -100,7 +103,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     session->memory.struct_bytes = sizeof session->memory;
     rc = stk_engine_get_memory(session->engine, &session->memory);
     if (rc < 0) return cli_fail_stk(rc, "opening the engine");
-    print_budget(session, s);
+    print_budget(session);
     return cli_signal_exit(); /* one that came before the engine could be told */
 }
 
