@@ -39,6 +39,7 @@ from .sampler import GREEDY, Sampler, Sampling
 from .session import Generation, Session
 from .synth import synth
 from .trace import Trace, TraceEvent, TraceInfo, convert
+from .tune import TuneResult, tune
 from .units import parse_bytes
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "Trace",
     "TraceEvent",
     "TraceInfo",
+    "TuneResult",
     "UnsupportedError",
     "Why",
     "calibrate",
@@ -104,5 +106,6 @@ __all__ = [
     "stage_names",
     "sweep",
     "synth",
+    "tune",
     "version",
 ]

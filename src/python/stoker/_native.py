@@ -96,6 +96,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct)]),
     "stk_replay_many": (_int, [_ptr(_str), _u32, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
     "stk_replay": (_int, [_str, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
+    "stk_tune_options_default": (None, [_ptr(s.TuneOptionsStruct)]),
+    "stk_tune": (_int, [_ptr(_str), _u32, _ptr(s.TuneOptionsStruct), _ptr(s.TuneResultStruct)]),
     "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct)]),
     "stk_synth": (_int, [_str, _ptr(s.SynthOptionsStruct)]),
 }

@@ -185,6 +185,8 @@ class EngineOptionsStruct(Struct):
     reserved2: U32
     cost: Text
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    scope: Text
+    profile: Text
 
 
 @layout
@@ -201,6 +203,10 @@ class MemoryInfoStruct(Struct):
     io: Text
     cpu: Text
     n_threads: U32
+    predict_depth: U32
+    policy: Text
+    scope: Text
+    predictor: Text
 
 
 @layout
@@ -399,6 +405,8 @@ class ReplayDetailStruct(Struct):
     n_layer_max: U32
     n_layer: U32
     policy: Annotated[Any, c.c_char * 64]
+    scope: U32
+    reserved: U32
 
 
 @layout
@@ -419,6 +427,10 @@ class ReplayOptionsStruct(Struct):
     expert_bytes: U64
     detail: Annotated[Any, c.POINTER(ReplayDetailStruct)]
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    predictor: Text
+    predict_depth: U32
+    reserved: U32
+    profile: Text
 
 
 @layout
@@ -428,6 +440,51 @@ class ReplayResultStruct(Struct):
     ram_bytes: U64
     virtual_ns: U64
     stats: Stats
+
+
+@layout
+class TuneOptionsStruct(Struct):
+    n_threads: U32
+    ram_bytes: U64
+    fraction: F64
+    io: Text
+    cost: Text
+    expert_bytes: U64
+    seed: U64
+    model: Address
+    profile: Text
+    report: Text
+    state: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+@layout
+class TuneResultStruct(Struct):
+    n_config: U32
+    n_replay: U32
+    n_resumed: U32
+    n_fold: U32
+    timed: U32
+    scope: U32
+    fitted: U32
+    depth: U32
+    reserved: U32
+    ram_bytes: U64
+    n_sequence: U64
+    n_token: U64
+    fraction: F64
+    hit_rate: F64
+    default_hit_rate: F64
+    bound_hit_rate: F64
+    tok_s: F64
+    default_tok_s: F64
+    margin: F64
+    margin_low: F64
+    margin_high: F64
+    policy: Annotated[bytes, c.c_char * 64]
+    params: Annotated[bytes, c.c_char * 256]
+    predictor: Annotated[bytes, c.c_char * 64]
 
 
 @layout
@@ -469,5 +526,7 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_replay_detail": ReplayDetailStruct,
     "stk_replay_options": ReplayOptionsStruct,
     "stk_replay_result": ReplayResultStruct,
+    "stk_tune_options": TuneOptionsStruct,
+    "stk_tune_result": TuneResultStruct,
     "stk_synth_options": SynthOptionsStruct,
 }

@@ -31,12 +31,14 @@ _PLACE = {"auto": 0, "cpu": 1}
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """What an engine reserved, in bytes, and what it uses: `io` and `cpu` name the backend of reads and the kernels."""
+    """What an engine reserved, in bytes, and what it uses: `io` and `cpu` name the backend of reads and the kernels, `policy`
+    has its parameters behind a colon."""
 
     n_slot: int
     n_expert: int
     n_ctx: int
     n_threads: int
+    predict_depth: int
     dense_bytes: int
     kv_bytes: int
     ram_bytes: int
@@ -45,6 +47,9 @@ class MemoryInfo:
     huge_bytes: int
     io: str
     cpu: str
+    policy: str
+    scope: str
+    predictor: str
 
 
 def _memory(address: int, ctype: Any, n: int, dtype: Any) -> Any:
@@ -92,6 +97,8 @@ class Engine(Handle):
     :param policy: the name of a built-in policy, or one in Python: see `stoker.Policy`.
     :param predictor: what is read ahead of its use, "none" for nothing; None: "gate".
     :param predict_depth: how many layers ahead; 0: 1.
+    :param scope: "global", one cache for all experts of a size, or "layer", one for each layer; None: "global".
+    :param profile: a file of `tune`: its budget, policy, scope and predictor stand where `ram`, `policy`, `scope`, `predictor` do not.
     :param cost: a file of `calibrate` to start the cost table from.
     :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
     :param trace: a file to record the run to; it is complete when the engine is closed.
@@ -118,6 +125,8 @@ class Engine(Handle):
         policy: PolicyLike = None,
         predictor: Optional[str] = None,
         predict_depth: int = 0,
+        scope: Optional[str] = None,
+        profile: Optional[PathLike] = None,
         cost: Optional[PathLike] = None,
         cpu: Optional[str] = None,
         trace: Optional[PathLike] = None,
@@ -143,6 +152,10 @@ class Engine(Handle):
             if predictor is not None:
                 o.predictor = predictor.encode()
             o.predict_depth = as_int(predict_depth, "predict_depth")
+            if scope is not None:
+                o.scope = scope.encode()
+            if profile is not None:
+                o.profile = encode_path(profile)
             if cost is not None:
                 o.cost = encode_path(cost)
             if cpu is not None:

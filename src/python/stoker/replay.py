@@ -23,8 +23,8 @@ from .policy import Events
 from .trace import Trace
 from .units import as_int, parse_bytes
 
-_SCOPES = {"global": 0, "layer": 1}
-_RESETS = {"none": 0, "sequence": 1}
+_SCOPES: dict[Optional[str], int] = {"global": 0, "layer": 1, None: 2}
+_RESETS: dict[Optional[str], int] = {"none": 0, "sequence": 1}
 # Events that a ScorePolicy is shown at a time in a replay.
 _CHUNK = 1 << 16
 
@@ -76,11 +76,14 @@ def replay(
     ram: Union[int, str, None] = None,
     slots: int = 0,
     fraction: float = 0,
-    scope: str = "global",
+    scope: Optional[str] = None,
     reset: str = "none",
     io: Optional[str] = None,
     cost: Optional[PathLike] = None,
     expert_bytes: Union[int, str, None] = None,
+    predictor: Optional[str] = None,
+    predict_depth: int = 0,
+    profile: Optional[PathLike] = None,
     seed: int = 0,
     verify: bool = False,
     progress: Optional[Callable[[str, int, int], object]] = None,
@@ -93,11 +96,15 @@ def replay(
         replayed as one run.
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
-    :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer.
+    :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
+        profile's, else "global".
     :param reset: "none", or "sequence": each sequence begins with an empty cache (not for policies in Python).
     :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", to predict times with; `cost`: where the computing times
         come from, a trace that measured them or a file of `calibrate`, whose drive it is without `io`; None: the trace's own.
     :param expert_bytes: of traces of other tools, in place of what they say.
+    :param predictor: what is read ahead: None or "gate", what the run recorded; "none"; or a predictor that works on events alone;
+        `predict_depth`: how many layers ahead at most, 0: as recorded, or 1.
+    :param profile: a file of `tune`: its budget, policy, scope and predictor where none are given.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.
     :raises StateError: a verifying replay differs from the recorded run; the text names the first difference.
@@ -107,7 +114,7 @@ def replay(
         raise InvalidArgumentError("ram, slots and fraction exclude one another")
     for name, value, known in (("scope", scope, _SCOPES), ("reset", reset, _RESETS)):
         if value not in known:
-            raise InvalidArgumentError(f"{name} '{value}'; there are {', '.join(known)}")
+            raise InvalidArgumentError(f"{name} '{value}'; there are {', '.join(text for text in known if text)}")
     traces: list[PathLike] = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
     paths = (c.c_char_p * len(traces))(*[encode_path(path) for path in traces])
     o, r, callbacks = s.ReplayOptionsStruct(), s.ReplayResultStruct(), Callbacks()
@@ -118,12 +125,14 @@ def replay(
     o.fraction = fraction
     o.scope, o.reset = _SCOPES[scope], _RESETS[reset]
     o.expert_bytes = parse_bytes(expert_bytes)
+    o.predict_depth = as_int(predict_depth, "predict_depth")
     o.seed = as_int(seed, "seed", high=2**64 - 1)
-    for name, text in (("params", params), ("io", io)):
+    for name, text in (("params", params), ("io", io), ("predictor", predictor)):
         if text is not None:
             setattr(o, name, text.encode())
-    if cost is not None:
-        o.cost = encode_path(cost)
+    for name, path in (("cost", cost), ("profile", profile)):
+        if path is not None:
+            setattr(o, name, encode_path(path))
     o.progress = callbacks.progress(progress)
     hooks = Hooks.of(policy)
     if hooks is not None:
