@@ -63,7 +63,9 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     e->n_tok = 0;
     STK_TRY(take_batch(e, batch));
     uint32_t mxcsr = stk_mxcsr_set();
+    stk_pool_bind(e->pool);
     int rc = run_step(e, batch->n);
+    stk_pool_unbind(e->pool);
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
     if (rc >= 0) e->n_tok = batch->n;
