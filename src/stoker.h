@@ -163,6 +163,37 @@ typedef struct stk_chat_message {
  * the number of bytes needed without the terminator. Errors: STK_EINVAL, STK_EUNSUPPORTED (the model has no ChatML tokens). */
 STK_API int64_t stk_chat_format(const stk_model *model, const stk_chat_message *messages, size_t n, char *out, size_t cap);
 
+/* ---- Policies and predictors --------------------------------------------------------------------------------------------- */
+
+enum {
+    STK_METHOD_POLICY,    /* which expert leaves the cache */
+    STK_METHOD_PREDICTOR, /* what is read ahead of its use */
+};
+
+/* A policy or predictor that is built in. It is named NAME or NAME:PARAMETER=VALUE,... wherever one is asked for. */
+typedef struct stk_method_info {
+    uint32_t struct_bytes;
+    uint32_t n_param;
+    const char *name;
+    const char *idea;     /* one line */
+    uint32_t replay_only; /* non-zero: it knows the future, and is for replays */
+    uint32_t reserved;
+} stk_method_info;
+/* Fills at most info->struct_bytes bytes. kind: STK_METHOD_...; i counts from 0. 1: there is one; 0: beyond the last. Errors:
+ * STK_EINVAL. */
+STK_API int stk_get_method(uint32_t kind, uint32_t i, stk_method_info *info);
+
+/* A number that one takes, from `least` to `most`. */
+typedef struct stk_param_info {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *name;
+    const char *what; /* it says, in a few words */
+    double least, most, initial;
+} stk_param_info;
+/* The same for parameter `param` of method i. */
+STK_API int stk_get_method_param(uint32_t kind, uint32_t i, uint32_t param, stk_param_info *info);
+
 /* ---- Policies of your own ------------------------------------------------------------------------------------------------ */
 
 /* Why an expert came in: an event asked for it, a prediction did, or it was there when the engine opened. */

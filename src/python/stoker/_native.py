@@ -53,6 +53,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_decoder_put": (_i64, [_P, _i32, _PP]),
     "stk_decoder_flush": (_i64, [_P, _PP]),
     "stk_chat_format": (_i64, [_P, _ptr(s.ChatMessageStruct), _size, _P, _size]),
+    "stk_get_method": (_int, [_u32, _u32, _ptr(s.MethodInfoStruct)]),
+    "stk_get_method_param": (_int, [_u32, _u32, _u32, _ptr(s.ParamInfoStruct)]),
     "stk_engine_options_default": (None, [_ptr(s.EngineOptionsStruct)]),
     "stk_engine_open": (_int, [_PP, _P, _ptr(s.EngineOptionsStruct)]),
     "stk_engine_close": (_int, [_PP]),

@@ -443,6 +443,25 @@ class SynthOptionsStruct(Struct):
     progress_user: Address
 
 
+@layout
+class MethodInfoStruct(Struct):
+    n_param: U32
+    name: Text
+    idea: Text
+    replay_only: U32
+    reserved: U32
+
+
+@layout
+class ParamInfoStruct(Struct):
+    reserved: U32
+    name: Text
+    what: Text
+    least: F64
+    most: F64
+    initial: F64
+
+
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
@@ -451,6 +470,8 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_policy_event": PolicyEventStruct,
     "stk_policy_shape": PolicyShapeStruct,
     "stk_policy_hooks": PolicyHooksStruct,
+    "stk_method_info": MethodInfoStruct,
+    "stk_param_info": ParamInfoStruct,
     "stk_engine_options": EngineOptionsStruct,
     "stk_memory_info": MemoryInfoStruct,
     "stk_batch": BatchStruct,
