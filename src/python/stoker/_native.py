@@ -59,6 +59,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_engine_open": (_int, [_PP, _P, _ptr(s.EngineOptionsStruct)]),
     "stk_engine_close": (_int, [_PP]),
     "stk_engine_get_memory": (_int, [_P, _ptr(s.MemoryInfoStruct)]),
+    "stk_engine_resize": (_int, [_P, _u64]),
+    "stk_engine_save_residency": (_int, [_P, _str]),
     "stk_step": (_int, [_P, _ptr(s.BatchStruct)]),
     "stk_get_logits": (_P, [_P, _u32]),
     "stk_get_hidden": (_P, [_P, _u32]),

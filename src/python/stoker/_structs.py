@@ -185,6 +185,9 @@ class EngineOptionsStruct(Struct):
     reserved2: U32
     cost: Text
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    warm: Text
+    no_watch: U32
+    reserved3: U32
 
 
 @layout
@@ -201,6 +204,7 @@ class MemoryInfoStruct(Struct):
     io: Text
     cpu: Text
     n_threads: U32
+    n_warm: U32
 
 
 @layout
@@ -237,6 +241,7 @@ class Stats(Struct):
     trace_ns: U64
     n_prefetch: U64
     n_prefetch_used: U64
+    n_switch: U64
 
     @property
     def hit_rate(self) -> float:
@@ -328,6 +333,7 @@ class TraceInfoStruct(Struct):
     model: Text
     policy: Text
     io: Text
+    params: Text
 
 
 @layout
