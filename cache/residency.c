@@ -208,6 +208,8 @@ int64_t stk_cache_save(const stk_cache *cache, void *out, size_t cap) {
     return (int64_t)bytes;
 }
 
+void stk_cache_arrived(stk_cache *cache) { memset(cache->coming, 0, sizeof *cache->coming * stk_bit_words(cache->n_key)); }
+
 /* ---- Loading ------------------------------------------------------------------------------------------------------------ */
 
 /* What a state says of one class; nothing is copied. */

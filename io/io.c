@@ -389,6 +389,12 @@ bool stk_io_direct(const stk_io *io, uint32_t file) { return io->files[file].dir
 
 void stk_io_set_faults(stk_io *io, const stk_io_faults *faults) { io->faults = *faults; }
 
+int stk_io_set_buffers(stk_io *io, const stk_io_region *regions, uint32_t n) {
+    if (stk_io_in_flight(io)) return stk_fail(STK_ESTATE, "io: buffers are registered while reads are in flight");
+    if (io->backend.ops->set_buffers) io->backend.ops->set_buffers(io->backend.state, regions, n);
+    return STK_OK;
+}
+
 /* ---- Opening and closing ------------------------------------------------------------------------------------------------ */
 
 static int open_backend(stk_io *io, const stk_io_options *options) {

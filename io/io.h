@@ -93,6 +93,15 @@ void stk_io_cancel(stk_io *io, uint64_t tag);
  * detail text is that of the last one.
  */
 int stk_io_reap(stk_io *io, stk_io_done *done, uint32_t max, bool wait) STK_CHECKED;
+/*
+ * Other memory that reads go to, for registration, in place of options.buffer; n 0: none. Memory that was registered is held by
+ * the kernel: register anew, or none, before it is given back to the system. Errors: STK_ESTATE (reads are in flight).
+ */
+typedef struct stk_io_region {
+    void *base;
+    uint64_t bytes;
+} stk_io_region;
+int stk_io_set_buffers(stk_io *io, const stk_io_region *regions, uint32_t n) STK_CHECKED;
 /* Reads not yet reaped. */
 uint32_t stk_io_in_flight(const stk_io *io);
 void stk_io_get_counters(const stk_io *io, stk_io_counters *counters);

@@ -66,6 +66,19 @@ static int take_drop(stk_decide *d, uint32_t key) {
     return stk_cache_drop(d->cache, key);
 }
 
+int stk_decide_resize(stk_cache *cache, uint32_t n_class, const stk_cache_class *own, const stk_trace_resize *resize) {
+    const stk_cache_move *moves;
+    for (uint32_t c = 0; c < n_class; c++) {
+        uint32_t n_transit = own ? own[c].n_transit : resize->classes[c].n_transit;
+        STK_TRY(stk_cache_resize(cache, c, resize->classes[c].n_slot, n_transit, &moves));
+    }
+    return 0;
+}
+
+static int take_resize(stk_decide *d, const stk_trace_resize *resize) {
+    return d->resizable ? stk_decide_resize(d->cache, d->tally->header->n_class, d->resizable, resize) : 0;
+}
+
 int stk_decide_run(stk_decide *d) {
     stk_trace_record record;
     running r = {0, -1};
@@ -78,6 +91,7 @@ int stk_decide_run(stk_decide *d) {
         case STK_TRACE_DROP: rc = take_drop(d, record.drop_key); break;
         case STK_TRACE_CLEAR: rc = stk_cache_clear(d->cache); break;
         case STK_TRACE_ABORT: r.n_tok = 0; break;
+        case STK_TRACE_RESIZE: rc = take_resize(d, &record.resize); break;
         default: break;
         }
         if (rc < 0) return rc;

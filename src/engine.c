@@ -62,6 +62,9 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     if (!e || !batch) return null_fail("stk_step");
     e->n_tok = 0;
     STK_TRY(take_batch(e, batch));
+    STK_TRY(stk_engine_apply_watch(e));
+    stk_stats before;
+    stk_stepper_count(&e->stepper, &before);
     uint32_t mxcsr = stk_mxcsr_set();
     stk_pool_bind(e->pool);
     int rc = run_step(e, batch->n);
@@ -69,6 +72,7 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
     if (rc >= 0) e->n_tok = batch->n;
+    if (rc >= 0) stk_engine_watch(e, batch->n, &before);
     if (rc == STK_ECANCELED) atomic_store_explicit(&e->cancel, 0, memory_order_relaxed);
     return rc;
 }
@@ -185,6 +189,7 @@ void stk_engine_count(const stk_engine *e, stk_stats *s) {
     stk_io_get_counters(e->io, &io);
     stk_stepper_count(&e->stepper, s);
     s->io_ns = io.busy_ns;
+    s->n_switch = e->n_switch;
 }
 
 /* The fields after the head of a stk_stats are all counters. */

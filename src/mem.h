@@ -11,7 +11,7 @@
 typedef struct stk_map {
     void *base;
     uint64_t bytes;      /* as asked for */
-    uint64_t map_bytes;  /* as mapped */
+    uint64_t map_bytes;  /* as mapped: addresses, of which only what was asked for has memory */
     uint64_t huge_bytes; /* advised as huge pages */
 } stk_map;
 
@@ -23,6 +23,14 @@ typedef struct stk_map {
  */
 int stk_map_open(stk_map *map, uint64_t bytes, bool lock, const char *what) STK_CHECKED;
 void stk_map_close(stk_map *map);
+/*
+ * As stk_map_open, with addresses for `most` bytes, so that it may grow to that without moving. Addresses cost nothing; where the
+ * system refuses them all the same (RLIMIT_AS), there are no more than for `bytes`.
+ */
+int stk_map_open_growing(stk_map *map, uint64_t bytes, uint64_t most, bool lock, const char *what) STK_CHECKED;
+/* Another size: what is added is zeroed and touched, what is cut off goes back to the system. On an error, as those of open,
+ * nothing has changed. */
+int stk_map_resize(stk_map *map, uint64_t bytes, bool lock, const char *what) STK_CHECKED;
 
 /* Bytes that this process may still take: the least over MemAvailable and every cgroup (v1 or v2) above it of limit - usage +
  * reclaimable file pages. */

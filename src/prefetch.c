@@ -17,7 +17,8 @@ struct stk_prefetch {
 };
 
 static int open_predictor(stk_prefetch *p) {
-    stk_predictor_config config = {p->c.n_layer, p->c.n_expert, p->c.k, p->c.seed, NULL};
+    stk_predictor_config config = {p->c.n_layer, p->c.n_expert, p->c.k, p->c.seed, p->c.params};
+    p->c.params = NULL; /* the caller's */
     p->ops = stk_predictor_find(p->c.predictor);
     if (!p->ops) return stk_fail(STK_EINVAL, "there is no predictor '%s'", p->c.predictor);
     p->cap = STK_MIN(2 * p->c.k, p->c.n_expert);
@@ -74,6 +75,15 @@ int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_looka
     stk_chooser_choose(p->chooser, event->layer, p->list, (uint32_t)n);
     *list = p->list;
     return n;
+}
+
+int64_t stk_prefetch_save(const stk_prefetch *p, void *out, size_t cap) {
+    return p->ops->save ? p->ops->save(p->predictor, out, cap) : 0;
+}
+
+int stk_prefetch_load(stk_prefetch *p, const void *data, size_t bytes) {
+    if (!p->ops->load) return bytes ? stk_fail(STK_EFORMAT, "predictor %s keeps no state", p->ops->name) : 0;
+    return p->ops->load(p->predictor, data, bytes);
 }
 
 void stk_prefetch_get_score(const stk_prefetch *p, uint32_t depth, stk_score_figures *figures) {

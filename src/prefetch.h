@@ -18,6 +18,7 @@ typedef struct stk_prefetch stk_prefetch;
 
 typedef struct stk_prefetch_config {
     const char *predictor;
+    const char *params;   /* of it; NULL: none */
     uint32_t depth;       /* layers ahead, 1 to STK_PREDICT_DEPTH_MAX */
     uint32_t n_layer;     /* MoE layers */
     uint32_t n_expert, k; /* of a layer; of a token */
@@ -35,6 +36,10 @@ uint32_t stk_prefetch_lookahead(const stk_prefetch *prefetch, uint32_t layer, ui
 /* Tells the predictor of an event, and lists what it expects of the layers ahead, nearest layer first, the likeliest first;
  * `issue` marks what is worth reading now. *list lives until the next call. Returns how many. */
 int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const stk_lookahead *look, stk_ahead **list) STK_CHECKED;
+
+/* The predictor's state, as stk_predictor_ops. save: 0 where there is none worth keeping. */
+int64_t stk_prefetch_save(const stk_prefetch *prefetch, void *out, size_t cap);
+int stk_prefetch_load(stk_prefetch *prefetch, const void *data, size_t bytes) STK_CHECKED;
 
 /* How the predictor did at `depth`. */
 void stk_prefetch_get_score(const stk_prefetch *prefetch, uint32_t depth, stk_score_figures *figures);

@@ -15,6 +15,7 @@
 #include "cost_file.h"
 #include "decide.h"
 #include "policy_user.h"
+#include "spec.h"
 #include "virtual.h"
 
 typedef struct replay {
@@ -33,6 +34,7 @@ typedef struct replay {
     stk_stepper stepper;
     atomic_int cancel;           /* never set: the executor wants one */
     stk_policy_user policy_user; /* of o.hooks */
+    stk_spec policy;             /* of o.policy */
 } replay;
 
 void stk_replay_options_default(stk_replay_options *o) {
@@ -121,6 +123,17 @@ static const char *policy_of(const replay *r) {
     return r->o.policy ? r->o.policy : r->header->policy[0] ? r->header->policy : "lru";
 }
 
+/* Parameters may stand in o.policy, too. */
+static int take_policy(replay *r) {
+    if (!r->o.policy) return STK_OK;
+    r->policy = stk_spec_parse(r->o.policy);
+    if (r->policy.params && r->o.params)
+        return stk_fail(STK_EINVAL, "policy '%s' has parameters; others ('%s') exclude them", r->o.policy, r->o.params);
+    if (r->policy.params) r->o.params = r->policy.params;
+    r->o.policy = r->policy.name;
+    return STK_OK;
+}
+
 static int take_hooks(replay *r) {
     if (!r->o.hooks) return STK_OK;
     if (r->o.policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", r->o.policy);
@@ -175,6 +188,28 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
     return rc < 0 ? rc : stk_future_end(r->future);
 }
 
+/* Whether the cache is that of the recorded run, but for its policy: what was done to that one is done to it. */
+static bool has_recorded_slots(const replay *r) {
+    bool budget = r->o.ram_bytes || r->o.n_slot || r->o.fraction > 0;
+    return stk_source_get_info(r->source)->recorded && r->header->policy[0] && !budget && r->o.scope == STK_SCOPE_GLOBAL;
+}
+
+/*
+ * What the recorded run's cache held at its start. Another policy or budget takes of it what it can; one that knows the future
+ * begins empty, as does a replay whose sequences do.
+ */
+static int take_start(replay *r, const stk_policy_ops *ops) {
+    const stk_trace_header *h = r->header;
+    if (!h->state_bytes || r->o.scope != STK_SCOPE_GLOBAL || r->o.reset == STK_RESET_SEQUENCE || (ops && ops->needs_future))
+        return STK_OK;
+    int rc = stk_cache_load(r->cache, h->state, (size_t)h->state_bytes);
+    stk_cache_arrived(r->cache);
+    if (rc >= 0) return STK_OK;
+    if (r->o.verify) return stk_fail_in(STK_ESTATE, "the trace's start state");
+    stk_log(STK_LOG_WARN, "the replay starts cold: %s", stk_error_detail());
+    return STK_OK;
+}
+
 static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     const stk_trace_header *h = r->header;
     bool hooks = r->policy_user.ops.open != NULL;
@@ -183,18 +218,19 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
     stk_budget_warn(&r->budget, h);
     const char *params = r->o.policy || r->o.params ? r->o.params : h->params[0] ? h->params : NULL;
-    return stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
-                                                         .n_expert = h->n_expert,
-                                                         .k = h->k,
-                                                         .n_class = r->budget.n_class,
-                                                         .classes = r->budget.classes,
-                                                         .layer_class = r->budget.layer_class,
-                                                         .policy = policy_of(r),
-                                                         .params = params,
-                                                         .future = r->future,
-                                                         .ops = hooks ? ops : NULL,
-                                                         .ops_user = &r->policy_user,
-                                                         .seed = r->o.seed ? r->o.seed : h->seed});
+    STK_TRY(stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
+                                                          .n_expert = h->n_expert,
+                                                          .k = h->k,
+                                                          .n_class = r->budget.n_class,
+                                                          .classes = r->budget.classes,
+                                                          .layer_class = r->budget.layer_class,
+                                                          .policy = policy_of(r),
+                                                          .params = params,
+                                                          .future = r->future,
+                                                          .ops = hooks ? ops : NULL,
+                                                          .ops_user = &r->policy_user,
+                                                          .seed = r->o.seed ? r->o.seed : h->seed}));
+    return take_start(r, ops);
 }
 
 /* What the timed path has besides. */
@@ -202,9 +238,11 @@ static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
     STK_TRY(open_times(r, path));
-    uint32_t most = 1;
-    for (uint32_t c = 0; c < r->budget.n_class; c++)
-        most = STK_MAX(most, r->budget.classes[c].n_slot + r->budget.classes[c].n_transit);
+    uint32_t most = 1; /* a resize may give a class a slot for every expert */
+    for (uint32_t c = 0; c < r->budget.n_class; c++) {
+        uint32_t n_slot = STK_MAX(r->budget.classes[c].n_slot, r->budget.layers_of[c] * r->header->n_expert);
+        most = STK_MAX(most, n_slot + STK_MAX(r->budget.classes[c].n_transit, r->header->k));
+    }
     STK_TRY(stk_executor_open(&r->executor, &stk_virtual_world, &r->virtual, r->header->n_expert,
                               r->header->n_layer * r->header->n_expert, most, &r->virtual.cost));
     r->stepper = (stk_stepper){.ops = &stk_virtual_stage,
@@ -226,6 +264,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
     if (!info->sized && (r->o.ram_bytes || asks_times(r)))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
+    STK_TRY(take_policy(r));
     STK_TRY(take_hooks(r));
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
@@ -296,6 +335,12 @@ static int run_step(replay *r, const stk_trace_step *step) {
     return rc == STK_ECANCELED ? STK_OK : rc; /* a step that the recorded run gave up */
 }
 
+static int take_resize(replay *r, const stk_trace_resize *resize) {
+    if (!has_recorded_slots(r)) return STK_OK;
+    stk_virtual_clear(&r->virtual); /* what is on its way is taken for there, as experts of a resize move */
+    return stk_decide_resize(r->cache, r->header->n_class, r->o.verify ? NULL : r->budget.classes, resize);
+}
+
 /* One record that stands between steps. Returns 1 at the end of the run. */
 static int take_record(replay *r, const stk_trace_record *record) {
     switch (record->kind) {
@@ -308,6 +353,12 @@ static int take_record(replay *r, const stk_trace_record *record) {
         stk_virtual_take(&r->virtual);
         stk_virtual_clear(&r->virtual);
         return stk_cache_clear(r->cache);
+    case STK_TRACE_RESIZE: {
+        int rc = take_resize(r, &record->resize);
+        stk_virtual_take(&r->virtual);
+        return rc;
+    }
+    case STK_TRACE_SWITCH: /* what was read ahead is on record, or chosen anew */
     case STK_TRACE_COST: stk_virtual_take(&r->virtual); return STK_OK;
     case STK_TRACE_END:
         if (r->o.verify) STK_TRY(verify(r, &record->end));
@@ -341,6 +392,7 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .chooser = r->chooser,
                     .ahead = ahead,
                     .reset = r->o.reset == STK_RESET_SEQUENCE,
+                    .resizable = has_recorded_slots(r) ? r->budget.classes : NULL,
                     .progress = r->o.progress,
                     .progress_user = r->o.progress_user};
     int rc = stk_decide_run(&d);

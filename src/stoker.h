@@ -163,6 +163,37 @@ typedef struct stk_chat_message {
  * the number of bytes needed without the terminator. Errors: STK_EINVAL, STK_EUNSUPPORTED (the model has no ChatML tokens). */
 STK_API int64_t stk_chat_format(const stk_model *model, const stk_chat_message *messages, size_t n, char *out, size_t cap);
 
+/* ---- Policies and predictors --------------------------------------------------------------------------------------------- */
+
+enum {
+    STK_METHOD_POLICY,    /* which expert leaves the cache */
+    STK_METHOD_PREDICTOR, /* what is read ahead of its use */
+};
+
+/* A policy or predictor that is built in. It is named NAME or NAME:PARAMETER=VALUE,... wherever one is asked for. */
+typedef struct stk_method_info {
+    uint32_t struct_bytes;
+    uint32_t n_param;
+    const char *name;
+    const char *idea;     /* one line */
+    uint32_t replay_only; /* non-zero: it knows the future, and is for replays */
+    uint32_t reserved;
+} stk_method_info;
+/* Fills at most info->struct_bytes bytes. kind: STK_METHOD_...; i counts from 0. 1: there is one; 0: beyond the last. Errors:
+ * STK_EINVAL. */
+STK_API int stk_get_method(uint32_t kind, uint32_t i, stk_method_info *info);
+
+/* A number that one takes, from `least` to `most`. */
+typedef struct stk_param_info {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *name;
+    const char *what; /* it says, in a few words */
+    double least, most, initial;
+} stk_param_info;
+/* The same for parameter `param` of method i. */
+STK_API int stk_get_method_param(uint32_t kind, uint32_t i, uint32_t param, stk_param_info *info);
+
 /* ---- Policies of your own ------------------------------------------------------------------------------------------------ */
 
 /* Why an expert came in: an event asked for it, a prediction did, or it was there when the engine opened. */
@@ -255,16 +286,19 @@ typedef struct stk_engine_options {
     uint64_t ram_bytes; /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
     uint64_t seed;      /* of everything pseudo-random (modelled drives, random policies) */
     const char *io;     /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
-    const char *policy; /* NULL: "lru" */
+    const char *policy; /* NAME or NAME:PARAMETER=VALUE,... (stk_get_method lists them); NULL: "lru" */
     const char *cpu;    /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
     const char *trace;  /* NULL, or the file to record the run to */
     stk_progress_fn progress;
     void *progress_user;
-    const char *predictor;  /* what is read ahead of its use; NULL: "gate"; "none": nothing */
+    const char *predictor;  /* what is read ahead of its use, as policy; NULL: "gate"; "none": nothing */
     uint32_t predict_depth; /* layers ahead; 0: 1 */
     uint32_t reserved2;
     const char *cost;              /* NULL, or the file of stk_calibrate to start the cost table from */
     const stk_policy_hooks *hooks; /* NULL, or a policy of your own instead of `policy`; copied, what it points to is not */
+    const char *warm;              /* NULL, or the file that keeps from run to run what the cache and the predictor know */
+    uint32_t no_watch;             /* non-zero: nothing is turned off because it does not pay */
+    uint32_t reserved3;
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
@@ -272,9 +306,15 @@ STK_API void stk_engine_options_default(stk_engine_options *options);
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
  * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the
  * progress callback).
+ *
+ * With `warm`, the experts that the file names are read before this returns, and stk_engine_close writes the file anew, whole or
+ * not at all. A file that is not there is an empty one. Of another budget: those who would leave first stay behind; of another
+ * policy or predictor: what these remember is left out; damaged: it is left out as a whole; one log line says so each time. What
+ * is no such file or belongs to another model is refused (STK_EFORMAT, STK_EINVAL) and never written over.
  */
 STK_API int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options);
-/* Ends the trace, frees all. Returns the first error of ending the trace (STK_EIO, STK_ENOSPC), 0 otherwise; closes anyway. */
+/* Writes the file of `warm`, ends the trace, frees all. Returns the first error of these (STK_EIO, STK_ENOSPC), 0 otherwise;
+ * closes anyway. */
 STK_API int stk_engine_close(stk_engine **engine);
 
 /* What was reserved, in bytes. */
@@ -292,8 +332,21 @@ typedef struct stk_memory_info {
     const char *io;         /* the I/O backend in use */
     const char *cpu;        /* the kernels in use */
     uint32_t n_threads;
+    uint32_t n_warm; /* experts that were read at open because the file of `warm` names them */
 } stk_memory_info;
 STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
+
+/*
+ * Gives the expert slots another budget, between steps, as of stk_engine_options.ram_bytes (more than all experts take counts as
+ * all). Where it is less, the policy's victims leave and their memory goes back to the system; where it is more, memory is taken.
+ * Experts that stay keep their bytes. The trace has it, and a replay does the same. Blocks while memory is moved and taken.
+ * Errors: STK_EBUDGET (less than the least, which it names, or more than is free or may be locked), STK_ENOMEM: nothing has
+ * changed.
+ */
+STK_API int stk_engine_resize(stk_engine *engine, uint64_t ram_bytes);
+/* Writes what a later engine may name as `warm`, whole or not at all. Errors: STK_EIO, STK_ENOSPC, STK_EINVAL (a file of the
+ * model), STK_ENOMEM. */
+STK_API int stk_engine_save_residency(stk_engine *engine, const char *path);
 
 /*
  * One step: a prompt chunk, one decoded token, several sequences, drafted tokens. Arrays of n entries. Positions of a sequence
@@ -367,6 +420,7 @@ typedef struct stk_stats {
     uint64_t trace_ns;        /* recording the trace */
     uint64_t n_prefetch;      /* experts read ahead of their use */
     uint64_t n_prefetch_used; /* of these, those that an event used before they left */
+    uint64_t n_switch;        /* times that the watch turned a technique off, or on again */
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);
@@ -535,6 +589,7 @@ typedef struct stk_trace_info {
     const char *model;  /* this and the following: "" where the trace does not say */
     const char *policy;
     const char *io;
+    const char *params; /* of the policy */
 } stk_trace_info;
 /* Fills at most info->struct_bytes bytes. */
 STK_API int stk_trace_get_info(const stk_trace *trace, stk_trace_info *info);
@@ -623,7 +678,7 @@ typedef struct stk_replay_options {
     uint32_t verify;    /* non-zero: repeat the recorded run and compare every decision and counter */
     uint64_t ram_bytes; /* 0: the trace's own */
     uint64_t n_slot;    /* instead of ram_bytes; 0: unused */
-    const char *policy; /* NULL: the trace's own (what-if: "lru") */
+    const char *policy; /* as in stk_engine_options; NULL: the trace's own (what-if: "lru") */
     const char *io;     /* NULL: no times; "emu:BANDWIDTH,LATENCY": predict times with this drive */
     uint64_t seed;
     stk_progress_fn progress;
@@ -631,7 +686,7 @@ typedef struct stk_replay_options {
     double fraction;           /* instead of ram_bytes: slots for this part of all experts, in (0, 1]; 0: unused */
     uint32_t scope;            /* STK_SCOPE_... */
     uint32_t reset;            /* STK_RESET_... */
-    const char *params;        /* of policy, "name=value,...", or NULL */
+    const char *params;        /* of policy, where that names none: "name=value,...", or NULL */
     const char *cost;          /* where times come from. NULL: the trace's own; a trace, whose run measured them, for the drive of
                                   io; or a file of stk_calibrate, whose drive it is without io */
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */

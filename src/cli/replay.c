@@ -5,8 +5,6 @@
 
 #include "session.h"
 
-enum { POLICY_BYTES = 64 };
-
 typedef struct figures {
     stk_replay_result result;
     stk_replay_detail detail;       /* layers are owned */
@@ -159,8 +157,7 @@ static int check(const cli_settings *s) {
     return CLI_OK;
 }
 
-/* `policy` receives the policy's name without its parameters. */
-static void options_of(const cli_settings *s, char policy[POLICY_BYTES], stk_replay_options *o) {
+static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
     stk_replay_options_default(o);
     o->verify = s->verify;
@@ -169,14 +166,7 @@ static void options_of(const cli_settings *s, char policy[POLICY_BYTES], stk_rep
     o->fraction = s->fraction;
     o->scope = strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
-    if (s->policy) {
-        size_t n = strcspn(s->policy, ":");
-        if (n >= POLICY_BYTES) n = POLICY_BYTES - 1; /* and no policy's name */
-        memcpy(policy, s->policy, n);
-        policy[n] = 0;
-        o->policy = policy;
-        o->params = s->policy[strcspn(s->policy, ":")] ? s->policy + n + 1 : NULL;
-    }
+    o->policy = s->policy;
     o->io = s->io;
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;
@@ -207,8 +197,7 @@ static int layers_open(const cli_settings *s, stk_replay_detail *d) {
 /* Where sequences follow one another and nobody asked for one way, both are told. */
 static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *cold) {
     stk_replay_options o;
-    char policy[POLICY_BYTES];
-    options_of(s, policy, &o);
+    options_of(s, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
     if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;

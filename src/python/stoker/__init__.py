@@ -30,6 +30,7 @@ from .errors import (
     UnsupportedError,
 )
 from .machine import Finding, Limits, MachineInfo, calibrate, check_cost, doctor, machine, measure_limits
+from .methods import Method, Param, list_policies, list_predictors
 from .model import Decoder, Metadata, Model, ModelInfo, TensorInfo
 from .policies import DecayedFrequency, PythonLRU, ScoreLRU
 from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Why
@@ -64,10 +65,12 @@ __all__ = [
     "MachineInfo",
     "MemoryInfo",
     "Metadata",
+    "Method",
     "Model",
     "ModelInfo",
     "NoSpaceError",
     "OutOfMemoryError",
+    "Param",
     "Policy",
     "PolicyError",
     "Profile",
@@ -96,6 +99,8 @@ __all__ = [
     "doctor",
     "grid",
     "library_path",
+    "list_policies",
+    "list_predictors",
     "machine",
     "measure_limits",
     "parse_bytes",

@@ -185,6 +185,9 @@ class EngineOptionsStruct(Struct):
     reserved2: U32
     cost: Text
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    warm: Text
+    no_watch: U32
+    reserved3: U32
 
 
 @layout
@@ -201,6 +204,7 @@ class MemoryInfoStruct(Struct):
     io: Text
     cpu: Text
     n_threads: U32
+    n_warm: U32
 
 
 @layout
@@ -237,6 +241,7 @@ class Stats(Struct):
     trace_ns: U64
     n_prefetch: U64
     n_prefetch_used: U64
+    n_switch: U64
 
     @property
     def hit_rate(self) -> float:
@@ -328,6 +333,7 @@ class TraceInfoStruct(Struct):
     model: Text
     policy: Text
     io: Text
+    params: Text
 
 
 @layout
@@ -443,6 +449,25 @@ class SynthOptionsStruct(Struct):
     progress_user: Address
 
 
+@layout
+class MethodInfoStruct(Struct):
+    n_param: U32
+    name: Text
+    idea: Text
+    replay_only: U32
+    reserved: U32
+
+
+@layout
+class ParamInfoStruct(Struct):
+    reserved: U32
+    name: Text
+    what: Text
+    least: F64
+    most: F64
+    initial: F64
+
+
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
@@ -451,6 +476,8 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_policy_event": PolicyEventStruct,
     "stk_policy_shape": PolicyShapeStruct,
     "stk_policy_hooks": PolicyHooksStruct,
+    "stk_method_info": MethodInfoStruct,
+    "stk_param_info": ParamInfoStruct,
     "stk_engine_options": EngineOptionsStruct,
     "stk_memory_info": MemoryInfoStruct,
     "stk_batch": BatchStruct,

@@ -45,6 +45,7 @@ class MemoryInfo:
     huge_bytes: int
     io: str
     cpu: str
+    n_warm: int
 
 
 def _memory(address: int, ctype: Any, n: int, dtype: Any) -> Any:
@@ -89,12 +90,15 @@ class Engine(Handle):
     :param threads: 0: the physical cores that this process may use.
     :param kv: "f16" or "f32", or a pair for K and V.
     :param io: "auto", "uring", "pread", or a modelled drive "emu:BANDWIDTH,LATENCY".
-    :param policy: the name of a built-in policy, or one in Python: see `stoker.Policy`.
-    :param predictor: what is read ahead of its use, "none" for nothing; None: "gate".
+    :param policy: a built-in policy, "lru" or with parameters "lrfu:decay=0.9" (see `stoker.list_policies`), or one in Python: see
+        `stoker.Policy`.
+    :param predictor: what is read ahead of its use (see `stoker.list_predictors`), "none" for nothing; None: "gate".
     :param predict_depth: how many layers ahead; 0: 1.
     :param cost: a file of `calibrate` to start the cost table from.
     :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
     :param trace: a file to record the run to; it is complete when the engine is closed.
+    :param warm: a file that keeps what the cache and the predictor know from run to run: read now if it is there, written by `close`.
+    :param watch: turn reading ahead off while it does not pay.
     :param progress: called with (what, bytes done, bytes in all) while weights are read; returning False cancels.
     :raises BudgetError: names the least that would do.
     """
@@ -121,6 +125,8 @@ class Engine(Handle):
         cost: Optional[PathLike] = None,
         cpu: Optional[str] = None,
         trace: Optional[PathLike] = None,
+        warm: Optional[PathLike] = None,
+        watch: bool = True,
         progress: Optional[Callable[[str, int, int], object]] = None,
     ) -> None:
         self._owns_model = not isinstance(model, Model)
@@ -149,6 +155,9 @@ class Engine(Handle):
                 o.cpu = cpu.encode()
             if trace is not None:
                 o.trace = encode_path(trace)
+            if warm is not None:
+                o.warm = encode_path(warm)
+            o.no_watch = not watch
             callbacks = Callbacks()
             o.progress = callbacks.progress(progress)
             self._hooks = Hooks.of(policy)
@@ -195,7 +204,7 @@ class Engine(Handle):
         """
         Ends the trace and frees all. Where an array of `logits(copy=False)` is still in use, the memory is freed when it is not.
 
-        :raises ReadWriteError, NoSpaceError: the trace could not be ended; the engine is closed anyway.
+        :raises ReadWriteError, NoSpaceError: the trace or the file of `warm` could not be written; the engine is closed anyway.
         """
         super().close()
 
@@ -362,6 +371,23 @@ class Engine(Handle):
         with self._use() as p:
             check(lib().stk_engine_drop_experts(p))
         self._raise_policy_errors()
+
+    def resize(self, ram: Union[int, str]) -> None:
+        """
+        Gives expert slots another budget, between steps: "8G" or bytes; more than all experts take counts as all. Where it is less,
+        the policy's victims leave and their memory goes back to the system; experts that stay keep their bytes.
+
+        :raises BudgetError: names the least, or what is free; nothing has changed.
+        """
+        with self._use() as p:
+            check(lib().stk_engine_resize(p, parse_bytes(ram)))
+        self.memory = self._get_memory()
+        self._raise_policy_errors()
+
+    def save_residency(self, path: PathLike) -> None:
+        """Writes what another engine of this model may take as `warm`, whole or not at all."""
+        with self._use() as p:
+            check(lib().stk_engine_save_residency(p, encode_path(path)))
 
     def stats(self) -> s.Stats:
         """Counters since the start or the last `reset_stats`."""
