@@ -12,7 +12,7 @@ enum { LANES = 16, N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
 #define RIDGE         0.1    /* so that a feature that is always zero keeps its weight */
 #define LIKENESS_EVEN 8.0f   /* at this a match weighs 1 */
 #define LEAST_SHARE   0.01f  /* of all matches; what has less is left out */
-#define RECALL_DAMP   0.5f /* matches of a weight below this say little */
+#define RECALL_DAMP   0.5f   /* matches of a weight below this say little */
 
 /* Half-lives of 4, 16, 64 and 512 tokens. */
 static const float decay_of[STK_LEARNED_N_DECAY] = {0.840896415f, 0.957603281f, 0.989228013f, 0.998647136f};
@@ -20,7 +20,7 @@ static const float near_decay = 0.707106781f;
 
 /* Slots of a layer per expert of a token, for which each horizon is made; an expert that is not used again stays about 2.6 times
  * as many tokens. */
-static const double horizon_slots[STK_LEARNED_N_HORIZON] = {1, 1.5, 2.5, 4, 7, 12};
+static const double horizon_slots[STK_LEARNED_N_HORIZON] = {1, 1.5, 2.25, 3.25, 4.75, 7};
 
 static double horizon_g(uint32_t horizon) { return 1 - 1 / (2.6 * horizon_slots[horizon]); }
 
