@@ -79,9 +79,9 @@ static int take_cost_file(replay *r) {
     if (rc >= 0) {
         stk_cost_file_table(file, NULL, &r->virtual.cost);
         if (!r->o.io)
-            r->virtual.drive = (stk_drive){.bytes_per_ns = r->virtual.cost.nvme_bytes_per_ns,
-                                           .latency_ns = (uint64_t)r->virtual.cost.nvme_latency_ns,
-                                           .seed = r->o.seed};
+            stk_virtual_set_drive(&r->virtual, &(stk_drive){.bytes_per_ns = r->virtual.cost.nvme_bytes_per_ns,
+                                                            .latency_ns = (uint64_t)r->virtual.cost.nvme_latency_ns,
+                                                            .seed = r->o.seed});
         if (!file->has_model)
             stk_log(STK_LOG_WARN,
                     "%s: measured without a model: experts are taken for Q4_K, the dense part for that of a plain desktop",
@@ -96,12 +96,13 @@ static bool asks_times(const replay *r) { return r->o.io || r->o.cost; }
 /* The clock that times are predicted with, if any are asked for. */
 static int open_times(replay *r, const char *path) {
     bool file = false;
-    r->virtual.timed = asks_times(r);
-    if (!r->virtual.timed) return STK_OK;
+    if (!asks_times(r)) return STK_OK;
     if (r->o.io) {
+        stk_drive drive;
         if (strncmp(r->o.io, "emu:", 4) != 0)
             return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
-        STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
+        STK_TRY(stk_drive_parse(&drive, r->o.io + 4, r->o.seed));
+        stk_virtual_set_drive(&r->virtual, &drive);
     }
     if (r->o.cost) STK_TRY(stk_cost_file_probe(r->o.cost, &file));
     return file ? take_cost_file(r) : take_trace_cost(r, path);
@@ -322,7 +323,8 @@ static int verify(const replay *r, const stk_trace_end *end) {
 }
 
 static int run_step(replay *r, const stk_trace_step *step) {
-    uint64_t n_token = r->stepper.n_token, step_ns = r->stepper.step_ns;
+    stk_stats before, after;
+    stk_stepper_count(&r->stepper, &before);
     bool begins = stk_tally_step(&r->tally, step);
     if (begins && r->o.reset == STK_RESET_SEQUENCE && r->tally.n_sequence > 1) {
         stk_virtual_clear(&r->virtual); /* nothing comes for a slot that it has not */
@@ -330,8 +332,13 @@ static int run_step(replay *r, const stk_trace_step *step) {
     }
     stk_replay_count *phase = &r->tally.phases[r->tally.phase];
     int rc = stk_stepper_run(&r->stepper, step);
-    phase->n_token += r->stepper.n_token - n_token;
-    phase->step_ns += r->stepper.step_ns - step_ns;
+    stk_stepper_count(&r->stepper, &after);
+    phase->n_token += after.n_token - before.n_token;
+    phase->step_ns += after.step_ns - before.step_ns;
+    phase->dense_ns += after.dense_ns - before.dense_ns;
+    phase->expert_ns += after.expert_ns - before.expert_ns;
+    phase->arrive_ns += after.arrive_ns - before.arrive_ns;
+    phase->wait_ns += after.wait_ns - before.wait_ns;
     return rc == STK_ECANCELED ? STK_OK : rc; /* a step that the recorded run gave up */
 }
 

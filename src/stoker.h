@@ -650,13 +650,14 @@ enum {
 typedef struct stk_replay_count {
     uint64_t n_token, n_event, n_lookup, n_hit, n_miss, n_evict;
     uint64_t bytes, read_bytes;
-    uint64_t step_ns; /* of the virtual clock */
+    uint64_t step_ns;                                 /* of the virtual clock; of it: */
+    uint64_t dense_ns, expert_ns, arrive_ns, wait_ns; /* as in stk_stats */
 } stk_replay_count;
 
 typedef struct stk_replay_layer {
     uint32_t layer;                   /* number in the model */
     uint32_t n_slot;                  /* of its cache, which other layers may share */
-    stk_replay_count prefill, decode; /* n_token and step_ns are 0 */
+    stk_replay_count prefill, decode; /* n_token and times are 0 */
 } stk_replay_layer;
 
 /* Further figures of a replay. The caller sets struct_bytes, layers and n_layer_max. */

@@ -377,6 +377,10 @@ class ReplayCount(c.Structure):
     bytes: U64
     read_bytes: U64
     step_ns: U64
+    dense_ns: U64
+    expert_ns: U64
+    arrive_ns: U64
+    wait_ns: U64
 
     _fields_ = [(name, c.c_uint64) for name in __annotations__]
 
