@@ -127,13 +127,9 @@ static int check_slots(uint32_t cls, uint32_t n_slot, uint32_t n_expert) {
 
 /* All of it must be there before any is taken. */
 static int check_room(const stk_catalogue *cat, const uint32_t *n_slot) {
-    uint64_t bytes = 0, available = stk_mem_available();
-    char size[32], room[32];
+    uint64_t bytes = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) bytes += n_slot[c] * stk_catalogue_class(cat, c)->slot_bytes;
-    if (bytes <= available) return 0;
-    return stk_fail(STK_ENOMEM,
-                    "expert slots: %s are needed, but only %s are available (free memory and cgroup limits); ask for less",
-                    stk_bytes_text(bytes, size), stk_bytes_text(available, room));
+    return stk_mem_check(bytes, "expert slots");
 }
 
 int stk_slots_open(stk_slots **out, const stk_catalogue *cat, const uint32_t *n_slot, bool lock) {

@@ -268,7 +268,7 @@ static void drop_memory(const stk_map *map, uint64_t from, uint64_t to) {
                    0);
 }
 
-static int check_room(uint64_t bytes, const char *what) {
+int stk_mem_check(uint64_t bytes, const char *what) {
     char size[32], room[32];
     uint64_t available = stk_mem_available();
     if (bytes <= available) return 0;
@@ -299,7 +299,7 @@ int stk_map_open_growing(stk_map *map, uint64_t bytes, uint64_t most, bool lock,
     *map = (stk_map){0};
     if (bytes == 0) return 0;
     char size[32];
-    STK_TRY(check_room(bytes, what));
+    STK_TRY(stk_mem_check(bytes, what));
     if (lock && bytes > stk_mem_lockable()) return fail_lock(bytes, what);
     most = STK_MAX(most, bytes);
     bool huge = most >= HUGE_FROM_BYTES;
@@ -330,7 +330,7 @@ int stk_map_resize(stk_map *map, uint64_t bytes, bool lock, const char *what) {
     char size[32];
     if (bytes > map->map_bytes)
         return stk_fail(STK_ENOMEM, "%s: no addresses were set aside for %s", what, stk_bytes_text(bytes, size));
-    if (after > before) STK_TRY(check_room(after - before, what));
+    if (after > before) STK_TRY(stk_mem_check(after - before, what));
     if (after > before) STK_TRY(take_memory(map, before, after, lock, what));
     drop_memory(map, after, before);
     map->bytes = bytes;

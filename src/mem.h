@@ -37,6 +37,8 @@ int stk_map_resize(stk_map *map, uint64_t bytes, bool lock, const char *what) ST
 uint64_t stk_mem_available(void);
 /* The same with `root` in front of /proc and of the mount points of cgroups (""; or a tree of a test). */
 uint64_t stk_mem_available_in(const char *root);
+/* STK_ENOMEM, with both figures, if `bytes` are more than stk_mem_available(). */
+int stk_mem_check(uint64_t bytes, const char *what) STK_CHECKED;
 /* RLIMIT_MEMLOCK; UINT64_MAX when unlimited or privileged (CAP_IPC_LOCK). */
 uint64_t stk_mem_lockable(void);
 /* "1.5 GiB" for messages; `out` has 32 bytes. Returns out. */

@@ -21,18 +21,6 @@ typedef struct head {
     char model[STK_WARM_NAME_BYTES], predictor[STK_WARM_NAME_BYTES];
 } head;
 
-/* For damage, not for malice. */
-static uint64_t hash(uint64_t h, const void *data, size_t bytes) {
-    const uint8_t *p = data;
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, p + i, STK_MIN(bytes - i, (size_t)8));
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    return h;
-}
-
 /* ---- Which model -------------------------------------------------------------------------------------------------------- */
 
 /* Other weights in the same places are another model: its routers tell. */
@@ -46,7 +34,7 @@ static int hash_router(const stk_model *model, const stk_weight *w, uint64_t *h)
     int errnum = n < 0 ? errno : EIO;
     close(fd);
     if (n != (ssize_t)want) return stk_fail_errno(errnum, "%s: router at byte %llu", path, (unsigned long long)w->offset);
-    *h = hash(*h, bytes, want);
+    *h = stk_hash(*h, bytes, want);
     return STK_OK;
 }
 
@@ -56,7 +44,7 @@ int stk_warm_model_id(const stk_model *model, uint64_t *id) {
         stk_tensor_info t = {.struct_bytes = sizeof t};
         STK_TRY(stk_model_get_tensor(model, i, &t));
         const uint64_t numbers[] = {t.dim[0], t.dim[1], t.dim[2], t.dim[3], t.offset, t.bytes, t.file, t.type};
-        h = hash(hash(h, t.name, strlen(t.name)), numbers, sizeof numbers);
+        h = stk_hash(stk_hash(h, t.name, strlen(t.name)), numbers, sizeof numbers);
     }
     for (uint32_t l = 0; l < model->hp.n_layer; l++)
         if (model->layers[l].router.n_rows) STK_TRY(hash_router(model, &model->layers[l].router, &h));
@@ -102,7 +90,7 @@ static int parse(stk_warm *warm, const char *path, size_t bytes, uint64_t model_
     memcpy(&h, data, sizeof h);
     memcpy(&sum, data + bytes - sizeof sum, sizeof sum);
     if (h.version != VERSION) return damaged(path, "it is of another version");
-    if (sum != hash(bytes, data, bytes - sizeof sum)) return damaged(path, "it is damaged or cut off");
+    if (sum != stk_hash(bytes, data, bytes - sizeof sum)) return damaged(path, "it is damaged or cut off");
     uint64_t left = bytes - sizeof h - sizeof sum;
     if (h.cache_bytes > left || h.predictor_bytes != left - h.cache_bytes || h.model[sizeof h.model - 1] ||
         h.predictor[sizeof h.predictor - 1])
@@ -148,7 +136,7 @@ static uint8_t *encode(const stk_warm *warm, uint64_t model_id, const char *mode
     memcpy(data, &h, sizeof h);
     memcpy(data + sizeof h, warm->cache, (size_t)warm->cache_bytes);
     if (warm->predictor_bytes) memcpy(data + sizeof h + warm->cache_bytes, warm->predictor_state, (size_t)warm->predictor_bytes);
-    sum = hash(*bytes, data, *bytes - sizeof sum);
+    sum = stk_hash(*bytes, data, *bytes - sizeof sum);
     memcpy(data + *bytes - sizeof sum, &sum, sizeof sum);
     return data;
 }

@@ -1,4 +1,7 @@
-"""The structs of stoker.h. A class's annotations are its fields: one place for the C layout and for the types that Python sees."""
+"""The structs of stoker.h. A class's annotations are its fields: one place for the C layout and for the types that Python sees.
+
+Long because it follows one header.
+"""
 
 from __future__ import annotations
 
