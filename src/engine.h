@@ -8,6 +8,7 @@
 
 #include "forward.h"
 #include "policy_user.h"
+#include "predictor_user.h"
 
 struct stk_engine {
     const stk_model *model;
@@ -27,8 +28,9 @@ struct stk_engine {
     stk_stepper stepper;
     stk_trace_writer *trace;
     stk_memory_info memory;
-    stk_policy_user policy_user; /* of o.hooks */
-    uint32_t n_transit;          /* slots of each class for refused experts */
+    stk_policy_user policy_user;       /* of o.hooks */
+    stk_predictor_user predictor_user; /* of o.predictor_hooks */
+    uint32_t n_transit;                /* slots of each class for refused experts */
 
     /* The step, copied: a caller's arrays end with the call. [n_batch] */
     int32_t *token, *seq, *pos;

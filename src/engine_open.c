@@ -25,6 +25,8 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
     if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
+    if (o->predictor && o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);
     if (!o->predictor) o->predictor = "gate";
     if (o->predict_depth == 0) o->predict_depth = 1;
     if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
@@ -70,6 +72,14 @@ static int choose_policy(stk_engine *e) {
         e->o.policy = ops->name;
     }
     if (ops && ops->admit) e->n_transit = e->model->hp.n_expert_used;
+    return STK_OK;
+}
+
+static int choose_predictor(stk_engine *e) {
+    if (!e->o.predictor_hooks) return STK_OK;
+    STK_TRY(stk_predictor_user_init(&e->predictor_user, e->o.predictor_hooks, e->o.predict_depth));
+    e->o.predictor_hooks = NULL;
+    e->o.predictor = e->predictor_user.ops.name;
     return STK_OK;
 }
 
@@ -189,14 +199,17 @@ static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
     bool all = true;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
         all = all && n_slot[c] - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
-    if (all || strcmp(e->o.predictor, "none") == 0) return STK_OK;
+    bool own = e->predictor_user.ops.open != NULL;
+    if (all || (!own && strcmp(e->o.predictor, "none") == 0)) return STK_OK;
     STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = e->o.predictor,
                                                                    .depth = e->o.predict_depth,
                                                                    .n_layer = stk_catalogue_n_layer(cat),
                                                                    .n_expert = stk_catalogue_n_expert(cat),
                                                                    .k = e->model->hp.n_expert_used,
                                                                    .seed = e->o.seed,
-                                                                   .cache = e->cache}));
+                                                                   .cache = e->cache,
+                                                                   .ops = own ? &e->predictor_user.ops : NULL,
+                                                                   .ops_user = &e->predictor_user}));
     e->forward->prefetch = e->prefetch;
     return STK_OK;
 }
@@ -270,6 +283,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
     STK_TRYGOTO(choose_policy(e), rc, out);
+    STK_TRYGOTO(choose_predictor(e), rc, out);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
         rc = stk_fail(STK_EINVAL, "no kernels are named '%s'; there are ref, avx2, avxvnni and avx512", e->o.cpu ? e->o.cpu : "");

@@ -10,6 +10,7 @@
 
 #include "cache/cache.h"
 #include "predict/score.h"
+#include "stoker.h"
 
 /* A step of more tokens is a prompt's: it uses nearly every expert, and there is little to predict. */
 enum { STK_LOOKAHEAD_TOKENS = 8 };
@@ -22,7 +23,9 @@ typedef struct stk_prefetch_config {
     uint32_t n_layer;     /* MoE layers */
     uint32_t n_expert, k; /* of a layer; of a token */
     uint64_t seed;
-    const stk_cache *cache; /* borrowed */
+    const stk_cache *cache;       /* borrowed */
+    const stk_predictor_ops *ops; /* instead of the built-in one named `predictor`; NULL: that one */
+    void *ops_user;
 } stk_prefetch_config;
 
 /* Errors: STK_EINVAL (no such predictor, depth), STK_ENOMEM. */
@@ -36,7 +39,7 @@ uint32_t stk_prefetch_lookahead(const stk_prefetch *prefetch, uint32_t layer, ui
  * `issue` marks what is worth reading now. *list lives until the next call. Returns how many. */
 int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const stk_lookahead *look, stk_ahead **list) STK_CHECKED;
 
-/* How the predictor did at `depth`. */
-void stk_prefetch_get_score(const stk_prefetch *prefetch, uint32_t depth, stk_score_figures *figures);
+/* How predictions `depth` layers ahead did. */
+void stk_prefetch_count(const stk_prefetch *prefetch, uint32_t depth, stk_predict_count *count);
 
 #endif

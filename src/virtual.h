@@ -9,6 +9,7 @@
 
 #include "chooser.h"
 #include "io/drive.h"
+#include "prefetch.h"
 #include "step.h"
 #include "traces/source.h"
 
@@ -35,8 +36,10 @@ typedef struct stk_virtual {
     stk_cache *cache;
     stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
-    stk_chooser *chooser; /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
-    bool timed;           /* false: everything takes no time */
+    stk_chooser *chooser;   /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
+    stk_prefetch *prefetch; /* borrowed: predicts in place of what was recorded; NULL: as recorded */
+    bool silent;            /* nothing is read ahead, whatever was recorded */
+    bool timed;             /* false: everything takes no time */
     stk_drive drive;
     double now_ns;
     double arrive_ns;            /* time spent on packing so far */
