@@ -232,7 +232,7 @@ Test(predictor_user, a_run_verifies_and_replays_the_same) {
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     stk_model_info info = {.struct_bytes = sizeof info};
     cr_assert_eq(stk_model_get_info(model, &info), 0);
-    user u = {.n_say = 3, .say = {{1, 0.9f}, {4, 0.8f}, {6, 0.95f}}}, v = u;
+    user u = {.n_say = 3, .say = {{1, 0.9f}, {4, 0.8f}, {3, 0.95f}}}, v = u;
     stk_predictor_hooks h = hooks_of(&u);
     h.wants_lookahead = 1;
     stk_stats live = run_engine(model, &h, 2 * info.ram_bytes_min, trace);

@@ -24,7 +24,12 @@ import numpy.typing as npt
 
 import stoker
 
-FITTED = ["Once upon a time there was a little girl who", "The old king said to his son", "In the dark forest the wolf", "My mother told me"]
+FITTED = [
+    "Once upon a time there was a little girl who",
+    "The old king said to his son",
+    "In the dark forest the wolf",
+    "My mother told me",
+]
 UNSEEN = ["The sailor looked at the sea and", "One morning the cat found a", "There was a boy called Tom", "It was raining when"]
 
 Array = npt.NDArray[np.float32]
@@ -112,7 +117,7 @@ def write(model: stoker.Model, prompts: list[str], trace: Optional[Path], predic
         text = ""
         for prompt in prompts:
             engine.trim(0, 0)
-            text += engine.session().generate(prompt, max_tokens=120, sampling=stoker.Sampling(seed=1)).result()
+            text += engine.session().generate(prompt, max_tokens=80, sampling=stoker.Sampling(seed=1)).result()
         return text, engine.stats(), engine.predicted().recall
 
 
@@ -122,7 +127,7 @@ def main() -> None:
     with stoker.Model(sys.argv[1]) as model, tempfile.TemporaryDirectory() as folder:
         seen, unseen = Path(folder) / "seen.trace", Path(folder) / "unseen.trace"
         write(model, FITTED, seen)
-        text, _, _ = write(model, UNSEEN, unseen)
+        text, without, _ = write(model, UNSEEN, unseen, "none")
         ours = fit_trace(seen)
 
         print("recall@k on text that nothing was fitted to")
@@ -134,11 +139,10 @@ def main() -> None:
         for name, value in sorted(recall.items(), key=lambda pair: -pair[1]):
             print(f"{name:<12}{value:8.1%}")
 
-        same, without, _ = write(model, UNSEEN, None, "none")
-        text_ours, with_ours, live = write(model, UNSEEN, None, ours)
+        same, with_ours, live = write(model, UNSEEN, None, ours)
         print(f"\nlive: recall {live:.1%}, {with_ours.n_prefetch_used} of {with_ours.n_prefetch} experts read ahead were used,")
         print(f"experts that were waited for: {with_ours.n_miss} instead of {without.n_miss}")
-        if not text == same == text_ours:
+        if same != text:
             sys.exit("the text changed, which must not be")
         if not recall["ours"] > max(recall[name] for name in ("popularity", "previous", "transition")):
             sys.exit("the simple predictors were not beaten")
