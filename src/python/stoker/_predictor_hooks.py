@@ -42,7 +42,7 @@ class PredictorHooks(Faults):
         h.open, h.close, h.fault = s.PredictorOpenFn(self._open), s.CloseFn(self._close), s.FaultFn(self._fault)
         h.observe = s.ObserveFn(self._observe_batch if self.is_batch else self._observe)
         h.suggest = s.SuggestFn(self._suggest_batch if self.is_batch else self._suggest)
-        h.wants_lookahead = bool(not self.is_batch and predictor.wants_lookahead)
+        h.wants_lookahead = isinstance(predictor, Predictor) and bool(predictor.wants_lookahead)
 
     @classmethod
     def of(cls, predictor: PredictorLike) -> Optional[PredictorHooks]:
@@ -140,8 +140,10 @@ def _tokens(event: Any) -> Tokens:
     """The tokens of one event."""
     n, k = event.n_tok, event.k
     return Tokens(
-        *(np.array(column[:n], np.int32) for column in (event.seq, event.pos, event.token)),
-        np.array(event.ids[: n * k], np.uint16).reshape(n, k),
+        seq=np.array(event.seq[:n], np.int32),
+        pos=np.array(event.pos[:n], np.int32),
+        token=np.array(event.token[:n], np.int32),
+        ids=np.array(event.ids[: n * k], np.uint16).reshape(n, k),
     )
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs as s
-from ._handle import Handle
 from ._faults import Faults, take_first
+from ._handle import Handle
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
 from ._predictor_hooks import PredictorHooks, PredictorLike

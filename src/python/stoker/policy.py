@@ -241,7 +241,9 @@ class Events:
     @property
     def first_token(self) -> npt.NDArray[np.int64]:
         """Where the tokens of each event begin in `tokens`, [n_event + 1]."""
-        return np.r_[0, np.cumsum(self.n_tok, dtype=np.int64)]
+        first = np.zeros(self.n_event + 1, np.int64)
+        np.cumsum(self.n_tok, out=first[1:])
+        return first
 
     def part(self, begin: int, end: int) -> Events:
         """Events begin to end, as views."""
@@ -249,7 +251,7 @@ class Events:
         tokens = self.tokens
         if tokens is not None:
             c, d = self.first_token[[begin, end]]
-            tokens = Tokens(*(column[c:d] for column in tokens))
+            tokens = Tokens(tokens.seq[c:d], tokens.pos[c:d], tokens.token[c:d], tokens.ids[c:d])
         return Events(
             n_expert=self.n_expert,
             n_key=self.n_key,
