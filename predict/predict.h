@@ -21,6 +21,7 @@ typedef struct stk_predictor_config {
     uint32_t k;        /* most experts of a token */
     uint64_t seed;
     const char *params; /* "name=value,...", NULL for none */
+    void *user;         /* of a predictor that is not built in */
 } stk_predictor_config;
 
 /* What the routers of the layers ahead say of today's hidden state: computed by the hub for predictors that ask for it. */

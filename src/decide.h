@@ -8,6 +8,7 @@
 #define STK_DECIDE_H
 
 #include "chooser.h"
+#include "prefetch.h"
 #include "tally.h"
 #include "traces/source.h"
 
@@ -15,9 +16,11 @@ typedef struct stk_decide {
     stk_source *source;
     stk_cache *cache;
     stk_tally *tally;
-    stk_chooser *chooser; /* of what is read ahead; borrowed */
-    stk_ahead *ahead;     /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
-    bool reset;           /* the cache is emptied at each sequence */
+    stk_chooser *chooser;   /* of what is read ahead; borrowed */
+    stk_ahead *ahead;       /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
+    stk_prefetch *prefetch; /* predicts in place of what was recorded; NULL: as recorded; borrowed */
+    bool silent;            /* nothing is read ahead, whatever was recorded */
+    bool reset;             /* the cache is emptied at each sequence */
     const stk_cache_class
         *resizable; /* [n_class of the trace] the cache, which takes part in recorded resizes; NULL: it does not */
     stk_progress_fn progress;

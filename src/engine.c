@@ -216,6 +216,15 @@ int stk_engine_reset_stats(stk_engine *e) {
     return STK_OK;
 }
 
+int stk_engine_get_predicted(const stk_engine *e, uint32_t depth, stk_predict_count *count) {
+    if (!e || !count) return null_fail("stk_engine_get_predicted");
+    if (depth == 0 || depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "%u layers ahead; 1 to %d are predicted", depth, STK_PREDICT_DEPTH_MAX);
+    memset(count, 0, sizeof *count);
+    if (e->prefetch) stk_prefetch_count(e->prefetch, depth, count);
+    return STK_OK;
+}
+
 int stk_engine_set_profile(stk_engine *e, int on) {
     if (!e) return null_fail("stk_engine_set_profile");
     stk_stages_reset(&e->forward->stages, on != 0);

@@ -8,6 +8,7 @@
 
 #include "forward.h"
 #include "policy_user.h"
+#include "predictor_user.h"
 #include "spec.h"
 #include "watch.h"
 
@@ -29,19 +30,20 @@ struct stk_engine {
     stk_stepper stepper;
     stk_trace_writer *trace;
     stk_memory_info memory;
-    stk_spec policy;             /* its parameters are the caller's, and not kept */
-    char predictor_text[256];    /* o.predictor; "" for none */
-    stk_watch watch;             /* of reading ahead */
-    bool may_prefetch;           /* not every expert has a slot */
-    bool prefetch_off;           /* turned off by the watch */
-    bool switch_due;             /* as the next step begins, to what the watch says */
-    bool warm_loaded;            /* the cache did not begin empty */
-    uint64_t n_switch;           /* times that it was turned off or on */
-    char *warm_path;             /* NULL: nothing is kept for the next run */
-    uint64_t model_id;           /* for that file */
-    bool opened;                 /* the run could begin */
-    stk_policy_user policy_user; /* of o.hooks */
-    uint32_t n_transit;          /* slots of each class for refused experts */
+    stk_spec policy;                   /* its parameters are the caller's, and not kept */
+    char predictor_text[256];          /* o.predictor; "" for none */
+    stk_watch watch;                   /* of reading ahead */
+    bool may_prefetch;                 /* not every expert has a slot */
+    bool prefetch_off;                 /* turned off by the watch */
+    bool switch_due;                   /* as the next step begins, to what the watch says */
+    bool warm_loaded;                  /* the cache did not begin empty */
+    uint64_t n_switch;                 /* times that it was turned off or on */
+    char *warm_path;                   /* NULL: nothing is kept for the next run */
+    uint64_t model_id;                 /* for that file */
+    bool opened;                       /* the run could begin */
+    stk_policy_user policy_user;       /* of o.hooks */
+    stk_predictor_user predictor_user; /* of o.predictor_hooks */
+    uint32_t n_transit;                /* slots of each class for refused experts */
 
     /* The step, copied: a caller's arrays end with the call. [n_batch] */
     int32_t *token, *seq, *pos;

@@ -26,6 +26,8 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
     if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
+    if (o->predictor && o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);
     if (!o->predictor) o->predictor = "gate";
     if (o->predict_depth == 0) o->predict_depth = 1;
     if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
@@ -60,6 +62,12 @@ static int open_cost(stk_engine *e) {
 }
 
 static int choose_predictor(stk_engine *e) {
+    if (e->o.predictor_hooks) {
+        STK_TRY(stk_predictor_user_init(&e->predictor_user, e->o.predictor_hooks, e->o.predict_depth));
+        e->o.predictor_hooks = NULL;
+        strncpy(e->predictor_text, e->predictor_user.ops.name, sizeof e->predictor_text - 1);
+        return STK_OK;
+    }
     stk_spec spec = stk_spec_parse(e->o.predictor);
     if (strcmp(e->o.predictor, "none") == 0) return STK_OK;
     if (strlen(e->o.predictor) >= sizeof e->predictor_text)

@@ -9,6 +9,7 @@ int stk_engine_attach_prefetch(stk_engine *e) {
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
         all = all && stk_slots_n(e->slots, c) - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
     stk_spec spec = stk_spec_parse(e->predictor_text);
+    bool own = e->predictor_user.ops.open != NULL;
     if (!all && !e->prefetch)
         STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = spec.name,
                                                                        .params = spec.params,
@@ -17,7 +18,9 @@ int stk_engine_attach_prefetch(stk_engine *e) {
                                                                        .n_expert = stk_catalogue_n_expert(cat),
                                                                        .k = e->model->hp.n_expert_used,
                                                                        .seed = e->o.seed,
-                                                                       .cache = e->cache}));
+                                                                       .cache = e->cache,
+                                                                       .ops = own ? &e->predictor_user.ops : NULL,
+                                                                       .ops_user = &e->predictor_user}));
     e->forward->prefetch = all || e->prefetch_off ? NULL : e->prefetch;
     e->may_prefetch = !all;
     return STK_OK;

@@ -10,6 +10,7 @@
 
 #include "cache/cache.h"
 #include "predict/score.h"
+#include "stoker.h"
 
 /* A step of more tokens is a prompt's: it uses nearly every expert, and there is little to predict. */
 enum { STK_LOOKAHEAD_TOKENS = 8 };
@@ -23,7 +24,9 @@ typedef struct stk_prefetch_config {
     uint32_t n_layer;     /* MoE layers */
     uint32_t n_expert, k; /* of a layer; of a token */
     uint64_t seed;
-    const stk_cache *cache; /* borrowed */
+    const stk_cache *cache;       /* borrowed */
+    const stk_predictor_ops *ops; /* instead of the built-in one named `predictor`; NULL: that one */
+    void *ops_user;
 } stk_prefetch_config;
 
 /* Errors: STK_EINVAL (no such predictor, depth), STK_ENOMEM. */
@@ -41,7 +44,7 @@ int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const st
 int64_t stk_prefetch_save(const stk_prefetch *prefetch, void *out, size_t cap);
 int stk_prefetch_load(stk_prefetch *prefetch, const void *data, size_t bytes) STK_CHECKED;
 
-/* How the predictor did at `depth`. */
-void stk_prefetch_get_score(const stk_prefetch *prefetch, uint32_t depth, stk_score_figures *figures);
+/* How predictions `depth` layers ahead did. */
+void stk_prefetch_count(const stk_prefetch *prefetch, uint32_t depth, stk_predict_count *count);
 
 #endif

@@ -15,6 +15,7 @@
 #include "cost_file.h"
 #include "decide.h"
 #include "policy_user.h"
+#include "predictor_user.h"
 #include "spec.h"
 #include "virtual.h"
 
@@ -27,14 +28,17 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser; /* of what is read ahead, in all but a verifying replay */
+    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record, unless */
+    bool silent;            /* nothing is to be read ahead */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
     stk_stepper stepper;
-    atomic_int cancel;           /* never set: the executor wants one */
-    stk_policy_user policy_user; /* of o.hooks */
-    stk_spec policy;             /* of o.policy */
+    atomic_int cancel;                 /* never set: the executor wants one */
+    stk_policy_user policy_user;       /* of o.hooks */
+    stk_predictor_user predictor_user; /* of o.predictor_hooks */
+    stk_spec policy;                   /* of o.policy */
 } replay;
 
 void stk_replay_options_default(stk_replay_options *o) {
@@ -110,11 +114,18 @@ static int open_times(replay *r, const char *path) {
 
 static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     bool budget = o->ram_bytes || o->n_slot || o->fraction != 0;
-    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1))
-        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget and policy");
+    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1 || o->predictor || o->predictor_hooks))
+        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
         return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
     if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
+    if (o->predictor && o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);
+    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
+                        STK_PREDICT_DEPTH_MAX);
+    if (o->predict_depth && !o->predictor && !o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead wants a predictor", o->predict_depth);
     if (o->scope > STK_SCOPE_LAYER || o->reset > STK_RESET_SEQUENCE)
         return stk_fail(STK_EINVAL, "scope %u, reset %u: no such choice", o->scope, o->reset);
     return STK_OK;
@@ -234,10 +245,32 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     return take_start(r, ops);
 }
 
+/* A predictor of the caller's choice, in place of what was recorded. */
+static int open_prefetch(replay *r) {
+    const stk_trace_header *h = r->header;
+    uint32_t depth = r->o.predict_depth ? r->o.predict_depth : 1;
+    bool own = r->o.predictor_hooks != NULL;
+    if (own) STK_TRY(stk_predictor_user_init(&r->predictor_user, r->o.predictor_hooks, depth));
+    r->o.predictor_hooks = NULL;
+    r->silent = r->o.predictor && strcmp(r->o.predictor, "none") == 0;
+    if ((!own && !r->o.predictor) || r->silent) return STK_OK;
+    return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = r->o.predictor,
+                                                                  .depth = depth,
+                                                                  .n_layer = h->n_layer,
+                                                                  .n_expert = h->n_expert,
+                                                                  .k = h->k,
+                                                                  .seed = r->o.seed ? r->o.seed : h->seed,
+                                                                  .cache = r->cache,
+                                                                  .ops = own ? &r->predictor_user.ops : NULL,
+                                                                  .ops_user = &r->predictor_user});
+}
+
 /* What the timed path has besides. */
 static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
+    r->virtual.prefetch = r->prefetch;
+    r->virtual.silent = r->silent;
     STK_TRY(open_times(r, path));
     uint32_t most = 1; /* a resize may give a class a slot for every expert */
     for (uint32_t c = 0; c < r->budget.n_class; c++) {
@@ -271,6 +304,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(stk_tally_open(&r->tally, r->header));
     uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
     STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_expert, most_ahead));
+    STK_TRY(open_prefetch(r));
     return asks_times(r) || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 
@@ -278,6 +312,7 @@ static void close_replay(replay *r) {
     stk_executor_close(&r->executor);
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
+    stk_prefetch_close(&r->prefetch);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
     if (r->spill_fd > 0) close(r->spill_fd);
@@ -398,6 +433,8 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .tally = &r->tally,
                     .chooser = r->chooser,
                     .ahead = ahead,
+                    .prefetch = r->prefetch,
+                    .silent = r->silent,
                     .reset = r->o.reset == STK_RESET_SEQUENCE,
                     .resizable = has_recorded_slots(r) ? r->budget.classes : NULL,
                     .progress = r->o.progress,
@@ -448,6 +485,8 @@ static void fill_detail(const replay *r, stk_replay_detail *detail) {
     full.struct_bytes = STK_MIN(detail->struct_bytes, (uint32_t)sizeof full);
     stk_tally_sum(&r->tally, &full.prefill, &full.decode);
     snprintf(full.policy, sizeof full.policy, "%s", policy_of(r));
+    for (uint32_t d = 0; r->prefetch && d < STK_ARRAY_LEN(full.predicted); d++)
+        stk_prefetch_count(r->prefetch, d + 1, &full.predicted[d]);
     for (uint32_t i = 0; full.layers && i < STK_MIN(full.n_layer, full.n_layer_max); i++)
         full.layers[i] = (stk_replay_layer){.layer = h->model_layer[i],
                                             .n_slot = r->budget.classes[r->budget.layer_class[i]].n_slot,

@@ -266,6 +266,68 @@ typedef struct stk_policy_hooks {
     void (*fault)(void *policy, int code, const char *detail);
 } stk_policy_hooks;
 
+/* ---- Predictors of your own ---------------------------------------------------------------------------------------------- */
+
+/* An expert that a layer ahead may want. */
+typedef struct stk_prediction {
+    uint32_t expert; /* of its layer */
+    float p;         /* that at least one token of the layer's next event uses it, 0 to 1 */
+} stk_prediction;
+
+/* How predictions did against what was then used: recall is n_found / n_lookup. */
+typedef struct stk_predict_count {
+    uint64_t n_event;     /* that something was predicted for */
+    uint64_t n_lookup;    /* distinct experts of these */
+    uint64_t n_found;     /* of an event's n, those among the first n predictions; */
+    uint64_t n_found2;    /* among the first 2n */
+    uint64_t n_predicted; /* experts; of these, used: */
+    uint64_t n_used;
+} stk_predict_count;
+
+/* What a predictor predicts for. */
+typedef struct stk_predictor_shape {
+    uint32_t struct_bytes;
+    uint32_t n_layer;  /* with experts */
+    uint32_t n_expert; /* of a layer */
+    uint32_t k;        /* of a token */
+    uint32_t depth;    /* layers ahead that it will be asked for, 1 to 3 */
+    uint32_t n_max;    /* predictions of a layer that are used: the best 2k */
+    uint64_t seed;
+} stk_predictor_shape;
+
+/*
+ * The hooks of a predictor, called as those of a policy are. At each event `observe` hears of it, then `suggest` is asked for
+ * each of the next layers of the same step. Where a hook returns a negative number, or predicts what cannot be, nothing is
+ * predicted for the rest of that event, `fault` is told, one line is logged, and the run goes on. What is read ahead of what was
+ * predicted is the library's choice (likely enough, and not resident), and on record in a trace. Nothing is asked where every
+ * expert has a slot.
+ *
+ * What will be predicted is said by one of two: `suggest`; or `first` and `list`, what it would say for the whole run, computed
+ * in advance (for replays).
+ */
+typedef struct stk_predictor_hooks {
+    uint32_t struct_bytes;
+    uint32_t wants_lookahead; /* non-zero: live, `observe` is given what the routers of the layers ahead say */
+    const char *name;         /* in messages; NULL: "user" */
+    void *user;
+    /* Begins the predictor; *predictor is handed to the other hooks. NULL: it is `user`. Fails: so does what opens it. */
+    int (*open)(void *user, const stk_predictor_shape *shape, void **predictor);
+    void (*close)(void *predictor);
+    /* An event, the layers of a step ascending. ahead [n_ahead, event->n_tok, n_expert]: probabilities of the routers of the next
+     * layers run on today's hidden state; n_ahead is 0 in replays, in steps of more than 8 tokens, and where not asked for. */
+    int (*observe)(void *predictor, const stk_policy_event *event, const float *ahead, uint32_t n_ahead);
+    /* Writes predictions for `layer`, `depth` layers ahead of the latest event, in any order, each expert once; at most cap, the
+     * experts of a layer. Returns how many. */
+    int (*suggest)(void *predictor, uint32_t layer, uint32_t depth, stk_prediction *out, uint32_t cap);
+    const stk_prediction *list; /* [n_list] */
+    const uint64_t *first;      /* [n_event * depth + 1]: of event i, d layers ahead, list[first[j]] to list[first[j + 1]] with
+                                   j = i * depth + d - 1 */
+    uint64_t n_list, n_event;
+    uint32_t depth; /* of `first`: that of the run */
+    uint32_t reserved;
+    void (*fault)(void *predictor, int code, const char *detail);
+} stk_predictor_hooks;
+
 /* ---- Engine ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stk_engine stk_engine;
@@ -299,6 +361,7 @@ typedef struct stk_engine_options {
     const char *warm;              /* NULL, or the file that keeps from run to run what the cache and the predictor know */
     uint32_t no_watch;             /* non-zero: nothing is turned off because it does not pay */
     uint32_t reserved3;
+    const stk_predictor_hooks *predictor_hooks; /* NULL, or a predictor of your own instead of `predictor`; copied likewise */
 } stk_engine_options;
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
@@ -424,6 +487,8 @@ typedef struct stk_stats {
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);
+/* How predictions `depth` layers ahead did, since open; all 0 where nothing is predicted. Errors: STK_EINVAL (depth). */
+STK_API int stk_engine_get_predicted(const stk_engine *engine, uint32_t depth, stk_predict_count *count);
 
 /* ---- Where the time goes ------------------------------------------------------------------------------------------------ */
 
@@ -672,6 +737,7 @@ typedef struct stk_replay_detail {
     uint32_t n_layer_max;
     uint32_t n_layer;
     char policy[64];
+    stk_predict_count predicted[3]; /* by layers ahead, from 1; all 0 without a predictor */
 } stk_replay_detail;
 
 typedef struct stk_replay_options {
@@ -693,6 +759,11 @@ typedef struct stk_replay_options {
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
     stk_replay_detail *detail; /* NULL, or where further figures go */
     const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
+    const char *predictor; /* what is read ahead, as in stk_engine_options, without what only a live run knows (the routers of
+                              layers ahead); NULL: as recorded; not with verify, which repeats what was */
+    const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
+    uint32_t predict_depth;                     /* layers ahead of either; 0: 1 */
+    uint32_t reserved;
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;

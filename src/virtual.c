@@ -280,10 +280,24 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     return 1;
 }
 
-/* What the predictor said depends on a hidden state, so it is taken from the record. */
+/* What the recorded run said of the layers ahead is left out. */
+static int skip_ahead(stk_virtual *v) {
+    const stk_trace_record *r;
+    int rc = stk_virtual_peek(v, &r);
+    if (rc > 0 && r->kind == STK_TRACE_AHEAD) stk_virtual_take(v);
+    return rc < 0 ? rc : STK_OK;
+}
+
+/* What a live predictor said may depend on a hidden state, so it is taken from the record, unless another one is to be asked. */
 static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
     stk_virtual *v = stage;
     const stk_trace_record *r;
+    if (v->prefetch || v->silent) {
+        const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
+        int n = v->prefetch ? stk_prefetch_choose(v->prefetch, event, &unknown, list) : 0;
+        STK_TRY(skip_ahead(v));
+        return n;
+    }
     if (v->chooser) stk_chooser_settle(v->chooser, event); /* before the next record, which ends the event's arrays */
     uint32_t layer = event->layer;
     int rc = stk_virtual_peek(v, &r);

@@ -8,6 +8,7 @@
 #define STK_VIRTUAL_H
 
 #include "chooser.h"
+#include "prefetch.h"
 #include "step.h"
 #include "traces/source.h"
 #include "virtual_drive.h"
@@ -27,6 +28,8 @@ typedef struct stk_virtual {
     stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
     stk_chooser *chooser;    /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
+    stk_prefetch *prefetch;  /* borrowed: predicts in place of what was recorded; NULL: as recorded */
+    bool silent;             /* nothing is read ahead, whatever was recorded */
     bool timed;              /* false: everything takes no time */
     stk_virtual_drive drive; /* of parts, key * n_part + part */
     double now_ns;

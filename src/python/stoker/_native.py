@@ -74,6 +74,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_engine_drop_experts": (_int, [_P]),
     "stk_engine_get_stats": (_int, [_P, _ptr(s.Stats)]),
     "stk_engine_reset_stats": (_int, [_P]),
+    "stk_engine_get_predicted": (_int, [_P, _u32, _ptr(s.PredictCount)]),
     "stk_stage_name": (_str, [_u32]),
     "stk_engine_set_profile": (_int, [_P, _int]),
     "stk_engine_get_profile": (_int, [_P, _ptr(s.ProfileStruct)]),
