@@ -19,6 +19,10 @@ typedef struct stk_cost {
     double nvme_latency_ns;
     double dense_layer_ns[STK_COST_POINTS]; /* attention, norms and router of one layer */
     double dense_step_ns[STK_COST_POINTS];  /* embedding, final norm, output */
+    double event_ns;                        /* deciding, submitting and recording an event */
+    double lookahead_ns;                    /* asking the router of one layer ahead */
+    double wake_ns;                         /* from the end of a read that the CPU slept for until all of its threads work */
+    double read_ns_per_byte;                /* what each byte that a drive brings adds to the work that goes on beside it */
 } stk_cost;
 
 /* Figures of a plain desktop, to start from before anything has been measured. */

@@ -8,18 +8,17 @@
 
 #include "forward.h"
 #include "policy_user.h"
+#include "predictor_user.h"
 #include "profile_file.h"
+#include "spec.h"
+#include "watch.h"
 
 struct stk_engine {
     const stk_model *model;
-    const stk_catalogue *experts;                                          /* the model's, or: */
-    stk_catalogue *own_experts;                                            /* a class for each layer */
-    stk_profile_file profile;                                              /* of o.profile; without one all 0 */
-    char policy_text[STK_PROFILE_POLICY_BYTES + STK_PROFILE_PARAMS_BYTES]; /* "NAME:PARAMETERS", for a reader; and cut in two: */
-    char policy_spec[STK_PROFILE_POLICY_BYTES + STK_PROFILE_PARAMS_BYTES];
-    char *params; /* in policy_spec; NULL: none */
-    char predictor_text[STK_PROFILE_POLICY_BYTES];
-    stk_engine_options o; /* with every default filled in; its strings belong to the caller and are not kept */
+    const stk_catalogue *experts; /* the model's, or: */
+    stk_catalogue *own_experts;   /* a class for each layer */
+    stk_profile_file profile;     /* of o.profile; without one all 0 */
+    stk_engine_options o;         /* with every default filled in; its strings belong to the caller and are not kept */
     const stk_cpu_ops *ops;
     stk_pool *pool;
     stk_slots *slots;
@@ -35,8 +34,21 @@ struct stk_engine {
     stk_stepper stepper;
     stk_trace_writer *trace;
     stk_memory_info memory;
-    stk_policy_user policy_user; /* of o.hooks */
-    uint32_t n_transit;          /* slots of each class for refused experts */
+    char policy_text[STK_SPEC_BYTES]; /* as it was named, and taken apart: */
+    stk_spec policy;
+    char predictor_text[STK_SPEC_BYTES]; /* likewise; "" for none */
+    stk_watch watch;                     /* of reading ahead */
+    bool may_prefetch;                   /* not every expert has a slot */
+    bool prefetch_off;                   /* turned off by the watch */
+    bool switch_due;                     /* as the next step begins, to what the watch says */
+    bool warm_loaded;                    /* the cache did not begin empty */
+    uint64_t n_switch;                   /* times that it was turned off or on */
+    char *warm_path;                     /* NULL: nothing is kept for the next run */
+    uint64_t model_id;                   /* for that file */
+    bool opened;                         /* the run could begin */
+    stk_policy_user policy_user;         /* of o.hooks */
+    stk_predictor_user predictor_user;   /* of o.predictor_hooks */
+    uint32_t n_transit;                  /* slots of each class for refused experts */
 
     /* The step, copied: a caller's arrays end with the call. [n_batch] */
     int32_t *token, *seq, *pos;
@@ -55,8 +67,29 @@ struct stk_engine {
 /* All counters since open. */
 void stk_engine_count(const stk_engine *e, stk_stats *s);
 
+/* Takes the caller's options: experts, profile, policy and predictor are known after that (engine_options.c). */
+int stk_engine_take_options(stk_engine *e, const stk_engine_options *given) STK_CHECKED;
+/* Slots of each class [n_class of experts]: equal shares, or what the profile says of each layer. */
+int stk_engine_divide_slots(const stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot) STK_CHECKED;
+
+/* Registers the slots' memory for reads (engine_resize.c); sets what memory.* says of them. */
+int stk_engine_register_slots(stk_engine *e) STK_CHECKED;
+void stk_engine_count_memory(stk_engine *e);
+
+/* Sets whether the next steps read ahead: as there is need and the watch allows (engine_watch.c). */
+int stk_engine_attach_prefetch(stk_engine *e) STK_CHECKED;
+/* Turns reading ahead off or on between steps, on record. */
+int stk_engine_switch_prefetch(stk_engine *e, bool on) STK_CHECKED;
+/* A step of n_tok tokens was done; *before was counted before it. What follows is applied as the next one begins. */
+void stk_engine_watch(stk_engine *e, uint32_t n_tok, const stk_stats *before);
+int stk_engine_apply_watch(stk_engine *e) STK_CHECKED;
+
+/* Loads what an earlier run has left, and reads its experts; leaves it for a later one (engine_warm.c). */
+int stk_engine_warm_open(stk_engine *e, const char *path) STK_CHECKED;
+int stk_engine_warm_close(stk_engine *e) STK_CHECKED;
+
 /* Begins the trace of a run (engine_trace.c), and ends it with the counters that a verifying replay compares. */
-int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot, const char *policy) STK_CHECKED;
+int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot) STK_CHECKED;
 int stk_engine_trace_close(stk_engine *e) STK_CHECKED;
 
 #endif

@@ -6,89 +6,6 @@
 #include "cost_file.h"
 #include "engine.h"
 
-enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
-
-void stk_engine_options_default(stk_engine_options *o) {
-    if (!o) return;
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
-}
-
-/* Takes the caller's struct, of whatever size it was compiled with, and fills in what was left at 0. */
-static int fill_options(stk_engine_options *o, const stk_engine_options *given, const stk_hparams *hp) {
-    stk_engine_options_default(o);
-    if (given) {
-        if (given->struct_bytes < sizeof o->struct_bytes || given->struct_bytes > sizeof *o)
-            return stk_fail(STK_EINVAL, "engine options of %u bytes; this library knows %zu", given->struct_bytes, sizeof *o);
-        memcpy(o, given, given->struct_bytes);
-    }
-    if (o->n_ctx == 0) o->n_ctx = STK_MIN(hp->n_ctx_train, (uint32_t)DEFAULT_CTX);
-    if (o->n_seq_max == 0) o->n_seq_max = 1;
-    if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
-    if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
-    if (o->n_ctx > (1u << 30)) return stk_fail(STK_EINVAL, "a context of %u positions; at most 2^30 are possible", o->n_ctx);
-    if (o->n_seq_max > MAX_SEQ) return stk_fail(STK_EINVAL, "%u sequences; at most %d are possible", o->n_seq_max, MAX_SEQ);
-    if (o->n_batch > MAX_BATCH)
-        return stk_fail(STK_EINVAL, "a batch of %u tokens; at most %d are possible", o->n_batch, MAX_BATCH);
-    if (o->n_logits > o->n_batch)
-        return stk_fail(STK_EINVAL, "logits of %u tokens a step of at most %u", o->n_logits, o->n_batch);
-    if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
-        return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
-    if (o->hooks && o->policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", o->policy);
-    if (o->scope && strcmp(o->scope, "global") != 0 && strcmp(o->scope, "layer") != 0)
-        return stk_fail(STK_EINVAL, "scope '%s'; there are global and layer", o->scope);
-    return STK_OK;
-}
-
-/* The options that were left open are as the profile says. */
-static int take_profile(stk_engine *e) {
-    stk_engine_options *o = &e->o;
-    stk_profile_file *p = &e->profile;
-    const stk_catalogue *cat = e->model->experts;
-    stk_gguf_string name = {"", 0};
-    STK_TRY(stk_profile_file_load(o->profile, p));
-    STK_TRY(stk_gguf_str(e->model->gguf, "general.name", &name));
-    STK_TRY(stk_profile_file_check(p, o->profile, name.text, stk_catalogue_n_layer(cat), stk_catalogue_n_expert(cat),
-                                   e->model->hp.n_expert_used));
-    if (!o->ram_bytes) o->ram_bytes = p->ram_bytes ? p->ram_bytes : (uint64_t)(p->fraction * (double)stk_slots_all_bytes(cat));
-    if (!o->policy && !o->hooks) {
-        snprintf(e->policy_spec, sizeof e->policy_spec, "%s%s%s", p->policy, p->params[0] ? ":" : "", p->params);
-        o->policy = e->policy_spec;
-    }
-    if (!o->scope) o->scope = p->scope == STK_SCOPE_LAYER ? "layer" : "global";
-    if (!o->predictor) {
-        o->predictor = p->predictor;
-        if (!o->predict_depth) o->predict_depth = p->depth;
-    }
-    return STK_OK;
-}
-
-/* What neither the caller nor a profile said. */
-static int fill_cache_options(stk_engine *e) {
-    stk_engine_options *o = &e->o;
-    if (!o->policy) o->policy = "lru";
-    if (!o->hooks && strlen(o->policy) >= sizeof e->policy_spec)
-        return stk_fail(STK_EINVAL, "policy '%.40s...' is longer than %zu bytes", o->policy, sizeof e->policy_spec);
-    if (o->policy != e->policy_spec) snprintf(e->policy_spec, sizeof e->policy_spec, "%s", o->policy);
-    snprintf(e->policy_text, sizeof e->policy_text, "%s", e->policy_spec);
-    o->policy = strtok_r(e->policy_spec, ":", &e->params);
-    if (!o->policy) return stk_fail(STK_EINVAL, "a policy without a name");
-    if (e->params && !*e->params) e->params = NULL;
-    if (!o->scope) o->scope = "global";
-    if (!o->predictor) o->predictor = "gate";
-    if (o->predict_depth == 0) o->predict_depth = 1;
-    if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
-        return stk_fail(STK_EINVAL, "there is no predictor '%s'", o->predictor);
-    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
-        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
-                        STK_PREDICT_DEPTH_MAX);
-    e->experts = e->model->experts;
-    if (strcmp(o->scope, "layer") != 0) return STK_OK;
-    STK_TRY(stk_catalogue_by_layer(&e->own_experts, e->experts));
-    e->experts = e->own_experts;
-    return STK_OK;
-}
-
 /* The table of a cost file, or a plain desktop's. A file of another machine is taken for what it is: the run corrects it. */
 static int open_cost(stk_engine *e) {
     stk_cost_default(&e->cost);
@@ -102,19 +19,6 @@ static int open_cost(stk_engine *e) {
                 file->n_threads, e->ops->name, stk_pool_n_worker(e->pool));
     free(file);
     return rc;
-}
-
-/* A policy that may refuse an expert needs k slots of each class aside for those. */
-static int choose_policy(stk_engine *e) {
-    const stk_policy_ops *ops = stk_policy_find(e->o.policy);
-    if (e->o.hooks) {
-        STK_TRY(stk_policy_user_init(&e->policy_user, e->o.hooks));
-        ops = &e->policy_user.ops;
-        e->o.hooks = NULL;
-        e->o.policy = ops->name;
-    }
-    if (ops && ops->admit) e->n_transit = e->model->hp.n_expert_used;
-    return STK_OK;
 }
 
 /* The fewest slots of a class. */
@@ -183,7 +87,6 @@ static int open_io(stk_engine *e) {
     if (!paths) return stk_fail(STK_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < n_file; i++) paths[i] = stk_gguf_path(g, i);
     stk_io_options o = {.spec = e->o.io, .n_file = n_file, .paths = paths, .seed = e->o.seed};
-    stk_slots_arena(e->slots, &o.buffer, &o.buffer_bytes);
     int rc = stk_io_open(&e->io, &o);
     free(paths);
     return rc;
@@ -205,8 +108,8 @@ static int open_cache(stk_engine *e, const uint32_t *n_slot) {
                                                            .n_class = n_class,
                                                            .classes = classes,
                                                            .layer_class = layer_class,
-                                                           .policy = e->o.policy,
-                                                           .params = e->params,
+                                                           .policy = e->policy.name,
+                                                           .params = e->policy.params,
                                                            .ops = e->policy_user.ops.open ? &e->policy_user.ops : NULL,
                                                            .ops_user = &e->policy_user,
                                                            .seed = e->o.seed});
@@ -228,28 +131,12 @@ static int open_step_arrays(stk_engine *e) {
     return stk_fail(STK_ENOMEM, "out of memory");
 }
 
-/* Nothing is predicted where every expert has a slot. */
-static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->experts;
-    bool all = true;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
-        all = all && n_slot[c] - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
-    if (all || strcmp(e->o.predictor, "none") == 0) return STK_OK;
-    STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = e->o.predictor,
-                                                                   .depth = e->o.predict_depth,
-                                                                   .n_layer = stk_catalogue_n_layer(cat),
-                                                                   .n_expert = stk_catalogue_n_expert(cat),
-                                                                   .k = e->model->hp.n_expert_used,
-                                                                   .seed = e->o.seed,
-                                                                   .cache = e->cache}));
-    e->forward->prefetch = e->prefetch;
-    return STK_OK;
-}
-
-static int open_executor(stk_engine *e, const uint32_t *n_slot) {
+/* A class may grow to a slot for every expert, and those for transit. */
+static int open_executor(stk_engine *e) {
     const stk_catalogue *cat = e->experts;
     uint32_t most = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) most = STK_MAX(most, n_slot[c]);
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
+        most = STK_MAX(most, stk_catalogue_class(cat, c)->n_expert + e->n_transit);
     e->forward->cost = &e->cost;
     e->forward->forced = e->forced;
     e->forward->forced_layers = e->forced_layers;
@@ -265,23 +152,23 @@ static int open_executor(stk_engine *e, const uint32_t *n_slot) {
     return STK_OK;
 }
 
-/* Slots of each class: equal shares, or what a profile says of each layer. */
-static int divide_slots(const stk_engine *e, uint32_t *n_slot) {
+int stk_engine_divide_slots(const stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot) {
     const stk_catalogue *cat = e->experts;
-    if (!e->own_experts || !e->profile.layer_slots) return stk_slots_divide(cat, e->o.ram_bytes, least_slots(e), n_slot);
+    if (!e->own_experts || !e->profile.layer_slots) return stk_slots_divide(cat, ram_bytes, least_slots(e), n_slot);
     uint64_t *slot_bytes = calloc(stk_catalogue_n_class(cat), sizeof *slot_bytes);
     if (!slot_bytes) return stk_fail(STK_ENOMEM, "out of memory");
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) slot_bytes[c] = stk_catalogue_class(cat, c)->slot_bytes;
-    int rc = stk_profile_file_layers(&e->profile, slot_bytes, e->o.ram_bytes, least_slots(e), n_slot);
+    int rc = stk_profile_file_layers(&e->profile, slot_bytes, ram_bytes, least_slots(e), n_slot);
     free(slot_bytes);
     return rc;
 }
 
 static int open_parts(stk_engine *e, uint32_t *n_slot) {
     const stk_catalogue *cat = e->experts;
-    STK_TRY(divide_slots(e, n_slot));
+    STK_TRY(stk_engine_divide_slots(e, e->o.ram_bytes, n_slot));
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
+    STK_TRY(stk_engine_register_slots(e));
     stk_kv_config kv = kv_config(e);
     STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
     STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
@@ -290,30 +177,24 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     stk_forward_config forward = forward_config(e);
     STK_TRY(stk_forward_open(&e->forward, &forward, e->o.mlock));
     STK_TRY(open_step_arrays(e));
-    STK_TRY(open_prefetch(e, n_slot));
-    STK_TRY(open_executor(e, n_slot));
-    if (e->o.trace) STK_TRY(stk_engine_trace_open(e, e->o.trace, n_slot, e->o.policy));
+    STK_TRY(stk_engine_attach_prefetch(e));
+    STK_TRY(open_executor(e));
+    stk_watch_init(&e->watch);
+    if (e->o.warm) STK_TRY(stk_engine_warm_open(e, e->o.warm));
+    if (e->o.trace) STK_TRY(stk_engine_trace_open(e, e->o.trace, n_slot));
     return STK_OK;
 }
 
-static void describe_memory(stk_engine *e, const uint32_t *n_slot) {
+static void describe_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
-    void *base;
-    m->n_slot = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(e->experts); c++) m->n_slot += n_slot[c];
+    stk_engine_count_memory(e);
     m->n_expert = stk_catalogue_n_expert(e->experts) * stk_catalogue_n_layer(e->experts);
     m->n_ctx = e->o.n_ctx;
-    stk_slots_arena(e->slots, &base, &m->ram_bytes);
-    m->huge_bytes = stk_slots_huge_bytes(e->slots) + e->dense.map.huge_bytes + e->forward->map.huge_bytes;
     m->io = stk_io_name(e->io);
     m->cpu = e->ops->name;
     m->n_threads = stk_pool_n_worker(e->pool);
-    if (e->policy_user.ops.open) snprintf(e->policy_text, sizeof e->policy_text, "%s", e->policy_user.ops.name);
-    snprintf(e->predictor_text, sizeof e->predictor_text, "%s", e->prefetch ? e->o.predictor : "none");
     m->policy = e->policy_text;
     m->scope = e->own_experts ? "layer" : "global";
-    m->predictor = e->predictor_text;
-    m->predict_depth = e->prefetch ? e->o.predict_depth : 0;
     /* What the drive did to load the weights is not part of the run. */
     (void)stk_engine_reset_stats(e);
 }
@@ -330,11 +211,8 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
         goto out;
     }
     e->model = model;
-    STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
-    if (e->o.profile) STK_TRYGOTO(take_profile(e), rc, out);
-    STK_TRYGOTO(fill_cache_options(e), rc, out);
-    STK_TRYGOTO(choose_policy(e), rc, out);
+    STK_TRYGOTO(stk_engine_take_options(e, options), rc, out);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
         rc = stk_fail(STK_EINVAL, "no kernels are named '%s'; there are ref, avx2, avxvnni and avx512", e->o.cpu ? e->o.cpu : "");
@@ -349,9 +227,9 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(open_cost(e), rc, out);
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
-    describe_memory(e, n_slot);
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.scope = e->o.profile = NULL;
-    e->params = NULL;
+    describe_memory(e);
+    e->opened = true;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = e->o.scope = e->o.profile = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -369,7 +247,7 @@ out:
 int stk_engine_close(stk_engine **engine) {
     stk_engine *e = engine ? *engine : NULL;
     if (!e) return STK_OK;
-    int rc = stk_engine_trace_close(e);
+    int rc = stk_engine_trace_close(e), kept = stk_engine_warm_close(e);
     stk_executor_close(&e->executor);
     stk_prefetch_close(&e->prefetch);
     stk_forward_close(&e->forward);
@@ -391,5 +269,5 @@ int stk_engine_close(stk_engine **engine) {
     free(e->forced_layers);
     free(e);
     *engine = NULL;
-    return rc;
+    return rc < 0 ? rc : kept;
 }

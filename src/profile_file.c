@@ -99,7 +99,6 @@ static int get_all(const cJSON *root, stk_profile_file *p) {
     p->ram_bytes = (uint64_t)bytes;
     if (!p->ram_bytes && p->fraction == 0) return stk_fail(STK_EFORMAT, "\"budget\" has neither bytes nor a fraction");
     STK_TRY(get_text(root, "policy", p->policy, sizeof p->policy));
-    STK_TRY(get_text(root, "params", p->params, sizeof p->params));
     STK_TRY(get_text(root, "scope", scope, sizeof scope));
     if (strcmp(scope, "global") != 0 && strcmp(scope, "layer") != 0)
         return stk_fail(STK_EFORMAT, "\"scope\" is \"%s\"; there are global and layer", scope);
@@ -163,7 +162,6 @@ int stk_profile_file_save(const char *path, const stk_profile_file *p, const stk
     cJSON_AddNumberToObject(budget, "ram_bytes", (double)p->ram_bytes);
     cJSON_AddNumberToObject(budget, "fraction", p->fraction);
     cJSON_AddStringToObject(root, "policy", p->policy);
-    cJSON_AddStringToObject(root, "params", p->params);
     cJSON_AddStringToObject(root, "scope", p->scope == STK_SCOPE_LAYER ? "layer" : "global");
     cJSON *slots = p->layer_slots ? cJSON_AddArrayToObject(root, "layer_slots") : NULL;
     for (uint32_t i = 0; slots && i < p->n_layer; i++) cJSON_AddItemToArray(slots, cJSON_CreateNumber(p->layer_slots[i]));

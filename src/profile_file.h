@@ -7,13 +7,15 @@
  *                 "layers": 48, "experts": 128, "experts_used": 8},
  *       "budget": {"ram_bytes": n,               of expert slots; 0: not known, the fraction holds
  *                  "fraction": 0.25},            of the bytes of all expert slots
- *       "policy": "lrfu", "params": "decay=0.9", as --policy takes them; params may be ""
+ *       "policy": "lrfu:decay=0.9",              as --policy takes it
  *       "scope": "global",                       or "layer"
- *       "layer_slots": [n, ...],                 optional, with scope "layer": slots of each layer with experts, those set aside
- * for refused experts included "predictor": "gate", "lookahead": 2,     "none", 0: nothing is read ahead "expected": {"tok_s": x,
- * "hit_rate": x, "default_tok_s": x, "default_hit_rate": x,      tok_s 0: times were not predicted "margin": x, "margin_low": x,
- * "margin_high": x, "bound_hit_rate": x}, "from": {"traces": ["..."], "sequences": n, "tokens": n, "io": "...", "cost": "...",
- * "stoker": "0.1.0"}
+ *       "layer_slots": [n, ...],                 optional, with scope "layer": slots of each layer with experts, with those set
+ *                                                aside for refused experts
+ *       "predictor": "mix:keep=0.9",             as --predictor takes it; "none": nothing is read ahead
+ *       "lookahead": 2,                          layers; 0 with "none"
+ *       "expected": {"tok_s": x, "hit_rate": x, "default_tok_s": x, "default_hit_rate": x, "margin": x, "margin_low": x,
+ *                    "margin_high": x, "bound_hit_rate": x},         tok_s 0: times were not predicted
+ *       "from": {"traces": ["..."], "sequences": n, "tokens": n, "io": "...", "cost": "...", "stoker": "0.1.0"}
  *     }
  *
  * Keys that are not known are passed over, `expected` and `from` are for the reader alone.
@@ -23,19 +25,20 @@
 #ifndef STK_PROFILE_FILE_H
 #define STK_PROFILE_FILE_H
 
+#include "spec.h"
 #include "text_file.h"
 
-enum { STK_PROFILE_NAME_BYTES = 128, STK_PROFILE_POLICY_BYTES = 32, STK_PROFILE_PARAMS_BYTES = 256 };
+enum { STK_PROFILE_NAME_BYTES = 128 };
 
 typedef struct stk_profile_file {
     char model[STK_PROFILE_NAME_BYTES];
     uint32_t n_layer, n_expert, k; /* layers with experts */
     uint64_t ram_bytes;
     double fraction;
-    char policy[STK_PROFILE_POLICY_BYTES], params[STK_PROFILE_PARAMS_BYTES];
+    char policy[STK_SPEC_BYTES];
     uint32_t scope;        /* STK_SCOPE_GLOBAL or STK_SCOPE_LAYER */
     uint32_t *layer_slots; /* [n_layer] owned, or NULL: equal shares */
-    char predictor[STK_PROFILE_POLICY_BYTES];
+    char predictor[STK_SPEC_BYTES];
     uint32_t depth;
     double tok_s, hit_rate, default_tok_s, default_hit_rate, margin, margin_low, margin_high, bound_hit_rate;
 } stk_profile_file;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REUSE_POINTS = 64, TABLE_ROWS = 16, CONFIG_BYTES = 320 };
+enum { REUSE_POINTS = 64, TABLE_ROWS = 16, CONFIG_BYTES = 2 * STK_SPEC_BYTES + 128 };
 
 /* Okabe and Ito: blue, vermillion, green, orange, sky blue, purple, black, yellow. */
 static const char style[] =
@@ -46,7 +46,7 @@ static const char style[] =
     ".scroll{overflow:visible}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}\n";
 
 static void config_text(const stk_tune_config *c, bool timed, char out[CONFIG_BYTES]) {
-    int n = snprintf(out, CONFIG_BYTES, "%s%s%s, %s", c->policy, c->params[0] ? " " : "", c->params,
+    int n = snprintf(out, CONFIG_BYTES, "%s, %s", c->policy,
                      c->scope == STK_SCOPE_GLOBAL ? "one cache for all layers"
                      : c->fitted                  ? "fitted slots for each layer"
                                                   : "equal slots for each layer");
@@ -150,7 +150,7 @@ static void causes(stk_page *page, const stk_tune_report *r) {
     static const char *const parts[] = {"dense part", "computing experts", "packing what was read", "waiting for reads",
                                         "the rest"};
     enum { PARTS = 5, BARS = 3 };
-    char names[BARS][CONFIG_BYTES + 16];
+    char names[BARS][CONFIG_BYTES];
     const char *bars[BARS];
     double values[BARS * PARTS];
     uint32_t which[BARS], n = 0;

@@ -176,7 +176,6 @@ static void fill_result(const stk_tuning *t, const stk_tune_list *list, uint32_t
     r->n_sequence = t->traces.n_sequence;
     r->n_token = t->traces.n_token;
     snprintf(r->policy, sizeof r->policy, "%s", c->policy);
-    snprintf(r->params, sizeof r->params, "%s", c->params);
     /* Without times nothing says what reading ahead is worth: that stays as it is by default. */
     snprintf(r->predictor, sizeof r->predictor, "%s", t->timed ? c->predictor : "gate");
     r->depth = !t->timed ? 1 : ahead ? c->depth : 0;
@@ -185,7 +184,7 @@ static void fill_result(const stk_tuning *t, const stk_tune_list *list, uint32_t
 /* ---- What is written ----------------------------------------------------------------------------------------------------- */
 
 static int best_slots(const stk_tuning *t, const stk_tune_config *c, uint32_t **out) {
-    const stk_policy_ops *ops = stk_policy_find(c->policy);
+    const stk_policy_ops *ops = stk_tune_policy(c);
     *out = NULL;
     if (!c->fitted) return STK_OK;
     *out = calloc(t->traces.n_layer, sizeof **out);
@@ -221,9 +220,8 @@ static int save_profile(const stk_tuning *t, const stk_tune_result *r, uint32_t 
     /* Other tools' names of a model are not those of its GGUF file. */
     bool recorded = t->traces.recorded_bytes != 0;
     snprintf(p.model, sizeof p.model, "%s", t->o.model ? info.name : recorded ? t->traces.model : "");
-    snprintf(p.policy, sizeof p.policy, "%.*s", STK_PROFILE_POLICY_BYTES - 1, r->policy);
-    snprintf(p.params, sizeof p.params, "%s", r->params);
-    snprintf(p.predictor, sizeof p.predictor, "%.*s", STK_PROFILE_POLICY_BYTES - 1, r->predictor);
+    snprintf(p.policy, sizeof p.policy, "%s", r->policy);
+    snprintf(p.predictor, sizeof p.predictor, "%s", r->predictor);
     return stk_profile_file_save(t->o.profile, &p, &from);
 }
 

@@ -25,7 +25,7 @@
 enum {
     STK_TUNE_PARTS = 8, /* at most */
     STK_TUNE_ALL = -1,  /* no part is left out */
-    STK_TUNE_TEXT = 512,
+    STK_TUNE_TEXT = 2 * STK_SPEC_BYTES + 128,
 };
 
 /* What is summed up over steps. */
@@ -51,7 +51,7 @@ typedef struct stk_tune_traces {
     const char *const *paths; /* [n_path] borrowed */
     uint32_t n_path;
     uint64_t expert_bytes; /* as in the options */
-    char model[STK_PROFILE_NAME_BYTES], io[STK_PROFILE_PARAMS_BYTES];
+    char model[STK_PROFILE_NAME_BYTES], io[256];
     uint32_t n_layer, n_expert, k, n_part;
     bool sized, one_size;    /* bytes of experts are known; all are the same */
     uint64_t *slot_bytes;    /* [n_layer] */
@@ -81,8 +81,7 @@ int stk_tune_traces_fit(const stk_tune_traces *t, uint64_t bytes, uint32_t n_tra
 /* ---- Replays ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct stk_tune_config {
-    char policy[STK_PROFILE_POLICY_BYTES], params[128];
-    char predictor[STK_PROFILE_POLICY_BYTES]; /* "none"; "gate": what the trace recorded */
+    char policy[STK_SPEC_BYTES], predictor[STK_SPEC_BYTES]; /* of the latter "none"; "gate": what the trace recorded */
     uint32_t depth;
     uint32_t scope;
     bool fitted, timed;
@@ -121,6 +120,8 @@ int stk_tune_state_load(stk_tuning *t) STK_CHECKED;
 int stk_tune_state_save(const stk_tuning *t) STK_CHECKED;
 /* Text that names a job, for the state. */
 void stk_tune_job_text(const stk_tune_job *job, char out[STK_TUNE_TEXT]);
+/* Of a configuration's policy, whatever its parameters. */
+const stk_policy_ops *stk_tune_policy(const stk_tune_config *config);
 bool stk_tune_same(const stk_tune_config *a, const stk_tune_config *b);
 
 /* ---- The search --------------------------------------------------------------------------------------------------------- */

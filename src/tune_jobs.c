@@ -64,7 +64,7 @@ static int is_cancelled(void *user, const char *what, uint64_t done, uint64_t to
 static int replay(crew *c, stk_tune_job *job) {
     const stk_tuning *t = c->tune;
     const stk_tune_config *config = &job->config;
-    const stk_policy_ops *ops = stk_policy_find(config->policy);
+    const stk_policy_ops *ops = stk_tune_policy(config);
     stk_replay_options o;
     stk_replay_result result = {.struct_bytes = sizeof result};
     sums s = {.job = job, .traces = &t->traces};
@@ -84,7 +84,6 @@ static int replay(crew *c, stk_tune_job *job) {
     else
         o.ram_bytes = config->ram_bytes;
     o.policy = config->policy;
-    o.params = config->params[0] ? config->params : NULL;
     o.scope = config->scope;
     o.predictor = config->predictor;
     o.predict_depth = config->depth;
@@ -198,10 +197,13 @@ int stk_tune_run(stk_tuning *t) {
     return stk_fail(rc, "%s", why);
 }
 
+const stk_policy_ops *stk_tune_policy(const stk_tune_config *config) {
+    return stk_policy_find(stk_spec_parse(config->policy).name);
+}
+
 bool stk_tune_same(const stk_tune_config *a, const stk_tune_config *b) {
-    return strcmp(a->policy, b->policy) == 0 && strcmp(a->params, b->params) == 0 && strcmp(a->predictor, b->predictor) == 0 &&
-           a->depth == b->depth && a->scope == b->scope && a->fitted == b->fitted && a->timed == b->timed &&
-           a->ram_bytes == b->ram_bytes;
+    return strcmp(a->policy, b->policy) == 0 && strcmp(a->predictor, b->predictor) == 0 && a->depth == b->depth &&
+           a->scope == b->scope && a->fitted == b->fitted && a->timed == b->timed && a->ram_bytes == b->ram_bytes;
 }
 
 int stk_tune_add(stk_tuning *t, const stk_tune_config *config, int without) {
@@ -232,9 +234,8 @@ void stk_tune_job_text(const stk_tune_job *job, char out[STK_TUNE_TEXT]) {
     const stk_tune_config *c = &job->config;
     char without[16] = "";
     if (job->without != STK_TUNE_ALL) snprintf(without, sizeof without, " -%d", job->without);
-    snprintf(out, STK_TUNE_TEXT, "%s:%s %s%s%s %s@%u%s %" PRIu64, c->policy, c->params,
-             c->scope == STK_SCOPE_LAYER ? "layer" : "global", c->fitted ? " fitted" : "", without, c->predictor, c->depth,
-             c->timed ? " timed" : "", c->ram_bytes);
+    snprintf(out, STK_TUNE_TEXT, "%s %s%s%s %s@%u%s %" PRIu64, c->policy, c->scope == STK_SCOPE_LAYER ? "layer" : "global",
+             c->fitted ? " fitted" : "", without, c->predictor, c->depth, c->timed ? " timed" : "", c->ram_bytes);
 }
 
 static cJSON *job_json(const stk_tune_job *job, uint32_t n_part) {
@@ -244,7 +245,6 @@ static cJSON *job_json(const stk_tune_job *job, uint32_t n_part) {
     stk_tune_job_text(job, text);
     cJSON_AddStringToObject(o, "what", text);
     cJSON_AddStringToObject(o, "policy", c->policy);
-    cJSON_AddStringToObject(o, "params", c->params);
     cJSON_AddStringToObject(o, "predictor", c->predictor);
     const double numbers[] = {c->depth, c->scope, c->fitted, c->timed, (double)c->ram_bytes, job->without};
     cJSON_AddItemToObject(o, "numbers", cJSON_CreateDoubleArray(numbers, STK_ARRAY_LEN(numbers)));
@@ -301,8 +301,8 @@ static bool take_numbers(const cJSON *from, const char *key, double least, doubl
 static bool take_job(stk_tuning *t, const cJSON *from) {
     stk_tune_config c = {0};
     double n[6], figures[STK_TUNE_PARTS * 2 * STK_TUNE_N_FIGURE];
-    if (!take_text(from, "policy", c.policy, sizeof c.policy) || !take_text(from, "params", c.params, sizeof c.params) ||
-        !take_text(from, "predictor", c.predictor, sizeof c.predictor) || !take_numbers(from, "numbers", STK_TUNE_ALL, n, 6) ||
+    if (!take_text(from, "policy", c.policy, sizeof c.policy) || !take_text(from, "predictor", c.predictor, sizeof c.predictor) ||
+        !take_numbers(from, "numbers", STK_TUNE_ALL, n, 6) ||
         !take_numbers(from, "figures", 0, figures, (int)(t->traces.n_part * 2 * STK_TUNE_N_FIGURE)))
         return false;
     for (int k = 0; k < 5; k++)

@@ -62,15 +62,15 @@ static int add_caches(stk_tuning *t) {
 
 static bool is_cache(const stk_tuning *t, const stk_tune_job *job) {
     return !job->config.timed && strcmp(job->config.predictor, "none") == 0 && job->without == STK_TUNE_ALL &&
-           job->config.ram_bytes == t->ram_bytes && !stk_policy_find(job->config.policy)->needs_future;
+           job->config.ram_bytes == t->ram_bytes && !stk_tune_policy(&job->config)->needs_future;
 }
 
 /* The best cache of a policy so far, whatever its parameters; `scope` too where it is not -1. A negative number: none. */
-static int best_of(const stk_tuning *t, const char *policy) {
+static int best_of(const stk_tuning *t, const stk_policy_ops *policy) {
     int best = -1;
     for (uint32_t i = 0; i < t->n_job; i++) {
         const stk_tune_job *job = &t->jobs[i];
-        if (!job->done || !is_cache(t, job) || strcmp(job->config.policy, policy) != 0) continue;
+        if (!job->done || !is_cache(t, job) || stk_tune_policy(&job->config) != policy) continue;
         if (best < 0 || misses(t, i) < misses(t, (uint32_t)best)) best = (int)i;
     }
     return best;
@@ -78,13 +78,15 @@ static int best_of(const stk_tuning *t, const char *policy) {
 
 /* ---- Parameters ---------------------------------------------------------------------------------------------------------- */
 
-/* Puts a value for parameter i into the text of all, "name=value,...": only those that are not as they come. */
-static void set_param(const stk_policy_ops *ops, const double *values, char *out, size_t cap) {
-    size_t n = 0;
-    out[0] = 0;
-    for (size_t i = 0; ops->params && ops->params[i].name; i++)
-        if (values[i] != ops->params[i].initial && n < cap)
-            n += (size_t)snprintf(out + n, cap - n, "%s%s=%.6g", n ? "," : "", ops->params[i].name, values[i]);
+/* A policy with its parameters: only those that are not as they come. */
+static void make_spec(const stk_policy_ops *ops, const double *values, char out[STK_SPEC_BYTES]) {
+    size_t n = (size_t)snprintf(out, STK_SPEC_BYTES, "%s", ops->name);
+    char between = ':';
+    for (size_t i = 0; ops->params && ops->params[i].name; i++) {
+        if (values[i] == ops->params[i].initial || n >= STK_SPEC_BYTES) continue;
+        n += (size_t)snprintf(out + n, STK_SPEC_BYTES - n, "%c%s=%.6g", between, ops->params[i].name, values[i]);
+        between = ',';
+    }
 }
 
 static size_t n_param(const stk_policy_ops *ops) {
@@ -94,7 +96,8 @@ static size_t n_param(const stk_policy_ops *ops) {
 }
 
 /* Reads them back. */
-static void get_params(const stk_policy_ops *ops, const char *text, double *values) {
+static void get_params(const stk_policy_ops *ops, const char *spec, double *values) {
+    const char *text = stk_spec_parse(spec).params;
     for (size_t i = 0; i < n_param(ops); i++) {
         values[i] = ops->params[i].initial;
         size_t len = strlen(ops->params[i].name);
@@ -122,26 +125,26 @@ static uint32_t coarse_steps(const stk_policy_param *p, double *out) {
 }
 
 static int try_param(stk_tuning *t, const stk_tune_config *at, size_t i, double value) {
-    const stk_policy_ops *ops = stk_policy_find(at->policy);
+    const stk_policy_ops *ops = stk_tune_policy(at);
     double values[8];
     stk_tune_config c = *at;
     if (n_param(ops) > STK_ARRAY_LEN(values) || value < ops->params[i].min || value > ops->params[i].max) return STK_OK;
-    get_params(ops, at->params, values);
+    get_params(ops, at->policy, values);
     values[i] = value;
-    set_param(ops, values, c.params, sizeof c.params);
+    make_spec(ops, values, c.policy);
     return stk_tune_add(t, &c, STK_TUNE_ALL);
 }
 
 /* Around the best value of parameter i: halfway to the nearest values that were tried on either side. */
 static int add_fine(stk_tuning *t, const stk_tune_config *best, size_t i) {
-    const stk_policy_ops *ops = stk_policy_find(best->policy);
+    const stk_policy_ops *ops = stk_tune_policy(best);
     double values[8], at, below = -INFINITY, above = INFINITY;
-    get_params(ops, best->params, values);
+    get_params(ops, best->policy, values);
     at = values[i];
     for (uint32_t j = 0; j < t->n_job; j++) {
         const stk_tune_job *job = &t->jobs[j];
-        if (!job->done || !is_cache(t, job) || strcmp(job->config.policy, best->policy) != 0) continue;
-        get_params(ops, job->config.params, values);
+        if (!job->done || !is_cache(t, job) || stk_tune_policy(&job->config) != ops) continue;
+        get_params(ops, job->config.policy, values);
         if (values[i] < at) below = fmax(below, values[i]);
         if (values[i] > at) above = fmin(above, values[i]);
     }
@@ -152,7 +155,7 @@ static int add_fine(stk_tuning *t, const stk_tune_config *best, size_t i) {
 static int add_params(stk_tuning *t, bool coarse) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
-        int at = best_of(t, *name);
+        int at = best_of(t, stk_policy_find(*name));
         if (at < 0 || isinf(misses(t, (uint32_t)at))) continue;
         stk_tune_config best = t->jobs[at].config;
         for (size_t i = 0; i < n_param(ops); i++) {
@@ -197,7 +200,7 @@ static uint32_t shortlist(const stk_tuning *t, stk_tune_config *out) {
     out[n++] = cache_config(t, "lru", STK_SCOPE_GLOBAL, false);
     uint32_t n_best = 0;
     for (const char *const *name = stk_policy_names(); *name && n_best < STK_ARRAY_LEN(jobs); name++) {
-        int best = stk_policy_find(*name)->needs_future ? -1 : best_of(t, *name);
+        int best = stk_policy_find(*name)->needs_future ? -1 : best_of(t, stk_policy_find(*name));
         if (best >= 0 && isfinite(misses(t, (uint32_t)best))) jobs[n_best++] = best;
     }
     for (uint32_t round = 0; round < SHORTLIST && n < SHORTLIST + 1; round++) {
@@ -326,7 +329,7 @@ static uint32_t curve_configs(const stk_tuning *t, const stk_tune_list *list, ui
     n += !stk_tune_same(&out[n], &out[0]);
     for (uint32_t i = 1; i < n_cache && n < STK_TUNE_CURVES - 1; i++) {
         bool known = false;
-        for (uint32_t j = 0; j < n; j++) known = known || strcmp(out[j].policy, caches[i].policy) == 0;
+        for (uint32_t j = 0; j < n; j++) known = known || stk_tune_policy(&out[j]) == stk_tune_policy(&caches[i]);
         if (!known) out[n++] = caches[i];
     }
     return n;
@@ -351,7 +354,8 @@ int stk_tune_curves_make(stk_tuning *t, const stk_tune_list *list, uint32_t best
     STK_TRY(stk_tune_run(t));
     for (uint32_t i = 0; i <= n; i++) {
         const char *scope = i == n || configs[i].scope == STK_SCOPE_GLOBAL ? "" : configs[i].fitted ? ", fitted" : ", by layer";
-        snprintf(curves->names[i], sizeof curves->names[i], "%.31s%s", i < n ? configs[i].policy : "belady-bypass", scope);
+        snprintf(curves->names[i], sizeof curves->names[i], "%.31s%s",
+                 i < n ? stk_tune_policy(&configs[i])->name : "belady-bypass", scope);
         for (uint32_t b = 0; b < STK_TUNE_BUDGETS; b++) curves->rates[i][b] = 1 - misses(t, (uint32_t)jobs[i][b]);
     }
     return STK_OK;

@@ -43,7 +43,6 @@ static const char *scope_text(const stk_tune_result *r) {
 static int report_json(const cli_settings *s, const stk_tune_result *r) {
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "policy", r->policy);
-    cJSON_AddStringToObject(json, "params", r->params);
     cJSON_AddStringToObject(json, "scope", r->scope == STK_SCOPE_LAYER ? "layer" : "global");
     cJSON_AddBoolToObject(json, "fitted", r->fitted != 0);
     cJSON_AddStringToObject(json, "predictor", r->predictor);
@@ -77,7 +76,7 @@ static int report_json(const cli_settings *s, const stk_tune_result *r) {
 
 static int report(const stk_tune_result *r) {
     char bytes[32];
-    int rc = cli_print("%s%s%s, %s", r->policy, *r->params ? ":" : "", r->params, scope_text(r));
+    int rc = cli_print("%s, %s", r->policy, scope_text(r));
     if (rc == CLI_OK && r->depth) rc = cli_print(", %s %u layer%s ahead\n", r->predictor, r->depth, r->depth == 1 ? "" : "s");
     if (rc == CLI_OK && !r->depth) rc = cli_print(", nothing read ahead\n");
     if (rc == CLI_OK)

@@ -81,7 +81,7 @@ def main():
         work.mkdir(exist_ok=True)
         ram = int(info['expert_bytes'] * a.ram / 100)
         said, profile = tune(a, work, record(a, work, ram), ram)
-        print(f'tune: {said["policy"]}:{said["params"]}, {said["scope"]}{" fitted" if said["fitted"] else ""}, {said["predictor"]} {said["lookahead"]} ahead; '
+        print(f'tune: {said["policy"]}, {said["scope"]}{" fitted" if said["fitted"] else ""}, {said["predictor"]} {said["lookahead"]} ahead; '
               f'predicted {said["tok_s"]:.2f} tok/s beside {said["default_tok_s"]:.2f}: {100 * said["margin"]:+.1f} % '
               f'({100 * said["margin_low"]:+.1f} to {100 * said["margin_high"]:+.1f}), {said["replays"]} replays', flush=True)
         ratios, plain, tuned = measure(a, profile, ram)

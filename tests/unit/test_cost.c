@@ -49,3 +49,16 @@ Test(cost, export_and_import) {
     numbers[3] = NAN;
     cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT);
 }
+
+Test(cost, a_trace_of_before_keeps_what_it_does_not_know) {
+    stk_cost c = table(), d, plain;
+    double numbers[64] = {0};
+    uint32_t n = stk_cost_export(&c, numbers, 64);
+    for (uint32_t i = n - 4; i < n; i++) numbers[i] = 0;
+    stk_cost_default(&plain);
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0, "%s", stk_error_detail());
+    cr_assert_eq(d.wake_ns, plain.wake_ns);
+    cr_assert_eq(d.read_ns_per_byte, plain.read_ns_per_byte);
+    numbers[n - 5] = 0;
+    cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT, "others cannot be missing");
+}

@@ -29,8 +29,7 @@ static stk_profile_file example(void) {
                               .k = 2,
                               .ram_bytes = 18000,
                               .fraction = 0.375,
-                              .policy = "lrfu",
-                              .params = "decay=0.9",
+                              .policy = "lrfu:decay=0.9",
                               .scope = STK_SCOPE_LAYER,
                               .layer_slots = slots,
                               .predictor = "gate",
@@ -51,7 +50,6 @@ Test(profile_file, comes_back) {
     cr_assert_eq(stk_profile_file_load(path, &q), 0, "%s", stk_error_detail());
     cr_assert_str_eq(q.model, p.model);
     cr_assert_str_eq(q.policy, p.policy);
-    cr_assert_str_eq(q.params, p.params);
     cr_assert_str_eq(q.predictor, p.predictor);
     cr_assert(q.n_layer == p.n_layer && q.n_expert == p.n_expert && q.k == p.k && q.scope == p.scope && q.depth == p.depth);
     cr_assert(q.ram_bytes == p.ram_bytes && q.fraction == p.fraction && q.tok_s == p.tok_s && q.margin == p.margin);
@@ -102,7 +100,7 @@ Test(profile_file, malformed_is_named) {
         {"[5, 9, 4]", "[5, 9, \"x\"]", "entry 2", STK_EFORMAT},
         {"\"scope\":\t\"layer\"", "\"scope\":\t\"token\"", "token", STK_EFORMAT},
         {"\"lookahead\":\t2", "\"lookahead\":\t4", "lookahead", STK_EFORMAT},
-        {"\"policy\":\t\"lrfu\"", "\"policy\":\t7", "policy", STK_EFORMAT},
+        {"\"policy\":\t\"lrfu:decay=0.9\"", "\"policy\":\t7", "policy", STK_EFORMAT},
         {"\"fraction\":\t0.375", "\"fraction\":\t1.5", "fraction", STK_EFORMAT},
         {"{", "[", "JSON", STK_EFORMAT},
     };

@@ -26,8 +26,8 @@ class TuneResult:
     (of traces of other tools, which do not know it: nothing). Figures are of decoding, if the traces have any, and of parts of the
     traces that did not choose the configuration.
 
-    :param policy: with `params`, "name=value,...", `scope` ("global" or "layer"; `fitted`: each layer has its own number of slots),
-        `predictor` and `predict_depth`: what to run with.
+    :param policy: with `scope` ("global" or "layer"; `fitted`: each layer has its own number of slots), `predictor` and
+        `predict_depth`: what to run with; policy and predictor with their parameters, "lrfu:decay=0.9".
     :param timed: `tok_s` and `default_tok_s` were predicted, and the margin is of them; else it is of misses.
     :param margin: 0.1: 10 % faster than the default (or fewer misses); `margin_low` and `margin_high`: of the `n_part` parts.
     :param bound_hit_rate: of belady-bypass, which knows what comes but reads nothing ahead.
@@ -35,7 +35,6 @@ class TuneResult:
     """
 
     policy: str
-    params: str
     scope: str
     fitted: bool
     predictor: str
@@ -131,7 +130,6 @@ def tune(
 def _result(r: s.TuneResultStruct, profile: Optional[str]) -> TuneResult:
     return TuneResult(
         policy=r.policy.decode(),
-        params=r.params.decode(),
         scope=_SCOPES[r.scope],
         fitted=bool(r.fitted),
         predictor=r.predictor.decode(),

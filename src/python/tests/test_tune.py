@@ -30,13 +30,13 @@ def test_result_is_the_profile(trace: Path, tmp_path: Path) -> None:
     assert report.read_text().startswith("<!DOCTYPE html>")
     assert any(what == "tune" for what, _, _ in seen)
     with stoker.Engine(EMBER, profile=profile) as engine:
-        assert engine.memory.policy.split(":")[0] == result.policy
+        assert engine.memory.policy == result.policy
         assert engine.memory.scope == result.scope
         assert engine.memory.predictor == result.predictor
         assert engine.memory.predict_depth == result.predict_depth
     with stoker.Engine(EMBER, profile=profile, policy="lfu", predictor="none", scope="global") as engine:
         assert (engine.memory.policy, engine.memory.predictor, engine.memory.scope) == ("lfu", "none", "global")
-    assert stoker.replay(trace, profile=profile, io=IO).policy == result.policy
+    assert stoker.replay(trace, profile=profile, io=IO).policy == result.policy.split(":")[0]
 
 
 def test_errors(trace: Path, tmp_path: Path) -> None:
