@@ -354,6 +354,51 @@ int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, co
     return (int)c->n_keys;
 }
 
+int stk_cache_look(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) {
+    stk_cache *c = cache;
+    STK_TRY(begin_event(c, layer, event));
+    struct event_pass pass = {.class = c->latest, .to_key = layer * c->n_expert - c->local_of[layer]};
+    STK_TRY(c->ops->touch(pass.class->policy, event, c->keys, c->n_keys));
+    decide_hits(c, &pass, event);
+    c->counters.n_hit += pass.n_done;
+    for (uint32_t j = 0; j < pass.n_miss; j++) {
+        uint32_t i = c->misses[j];
+        c->list[pass.n_done++] = (stk_decision){.key = c->keys[i] + pass.to_key,
+                                                .expert = event->distinct[i],
+                                                .kind = STK_TRANSIT,
+                                                .n_tok = event->counts[i],
+                                                .slot = STK_NO_SLOT,
+                                                .victim = STK_NO_KEY};
+    }
+    c->counters.n_event++;
+    c->counters.n_lookup += c->n_keys;
+    c->counters.n_pair += pass.n_pair;
+    c->counters.n_miss += pass.n_miss;
+    c->counters.n_wave++;
+    *list = c->list;
+    return (int)c->n_keys;
+}
+
+int stk_cache_take(stk_cache *cache, uint32_t key, enum stk_why why, stk_decision *decision) {
+    stk_cache *c = cache;
+    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: taking in expert %u of %u", key, c->n_key);
+    if (c->slot_of[key] >= 0) return 0;
+    struct class *class = stk_residency_class(c, key);
+    uint32_t local = stk_residency_local(c, key), slot, victim;
+    int rc = c->ops->admit && why != STK_WHY_WARM ? c->ops->admit(class->policy, local) : 1;
+    if (rc <= 0) return rc;
+    rc = take_slot(c, class, &slot, &victim);
+    if (rc == 0 && c->n_held && why == STK_WHY_DEMAND) {
+        stk_residency_release(c, STK_NO_KEY);
+        rc = take_slot(c, class, &slot, &victim);
+    }
+    if (rc <= 0) return rc;
+    STK_TRY(insert(c, class, key, local, slot, why));
+    *decision =
+        (stk_decision){.key = key, .expert = (uint16_t)(key % c->n_expert), .kind = STK_ADMIT, .slot = slot, .victim = victim};
+    return 1;
+}
+
 int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {
     stk_cache *c = cache;
     if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: prefetch of expert %u of %u", key, c->n_key);

@@ -80,6 +80,15 @@ void stk_cache_close(stk_cache **cache);
  */
 int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
 
+/*
+ * For a tier whose misses are not all brought in, since the plan computes some elsewhere: looks the event up and takes nothing
+ * in. *list as above; misses are STK_TRANSIT in slot STK_NO_SLOT. What the plan brings in is then told one by one.
+ */
+int stk_cache_look(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
+/* Takes an absent expert in: one of the latest event, or, at STK_WHY_WARM, any before the first. 1 and *decision (STK_ADMIT); 0:
+ * the policy refuses it or all residents are busy. */
+int stk_cache_take(stk_cache *cache, uint32_t key, enum stk_why why, stk_decision *decision) STK_CHECKED;
+
 /* Takes an expert in ahead of its use, if it is absent, the policy admits it, and a slot is free or a victim not busy: 1 and
  * *decision (STK_ADMIT, no tokens), 0 if not. From then on it is a hit. Until its layer's event it leaves only where that event,
  * or one before, finds no other victim. */
