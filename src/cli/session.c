@@ -49,8 +49,7 @@ const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
     return out;
 }
 
-/* The cost file to start from: the user's, else this machine's if it is there and in order. */
-static const char *choose_cost(const cli_settings *s, char *out, size_t bytes) {
+const char *cli_cost_choose(const cli_settings *s, char *out, size_t bytes) {
     if (s->cost) return s->cost;
     const char *path = cli_cost_path(s, out, bytes);
     if (!path || access(path, F_OK) != 0) return NULL;
@@ -89,7 +88,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.predict_depth = (uint32_t)s->n_ahead;
     o.cpu = s->cpu;
     o.trace = s->trace;
-    o.cost = choose_cost(s, cost, sizeof cost);
+    o.cost = cli_cost_choose(s, cost, sizeof cost);
     o.progress = cli_progress;
     int rc = stk_engine_open(&session->engine, session->model, &o);
     cli_progress_clear();
