@@ -35,6 +35,12 @@ static int get_number(const cJSON *from, const char *key, double *out) {
     return STK_OK;
 }
 
+/* 0 where there is none. */
+static int get_optional(const cJSON *from, const char *key, double *out) {
+    *out = 0;
+    return cJSON_HasObjectItem(from, key) ? get_number(from, key, out) : STK_OK;
+}
+
 static int get_list(const cJSON *from, const char *key, double out[STK_COST_POINTS]) {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(from, key), *item;
     int n = 0;
@@ -82,6 +88,9 @@ static int get_model(const cJSON *root, stk_cost_file *f) {
     STK_TRY(get_format(model, &f->experts));
     STK_TRY(get_list(model, "dense_layer_ns", f->dense_layer_ns));
     STK_TRY(get_list(model, "dense_step_ns", f->dense_step_ns));
+    STK_TRY(get_optional(model, "event_ns", &f->event_ns));
+    STK_TRY(get_optional(model, "lookahead_ns", &f->lookahead_ns));
+    STK_TRY(get_optional(model, "read_ns_per_byte", &f->read_ns_per_byte));
     f->model_bytes = (uint64_t)bytes;
     f->has_model = true;
     return STK_OK;
@@ -133,6 +142,7 @@ static int get_all(const cJSON *root, stk_cost_file *f) {
     STK_TRY(get_number(limits, "float_ops_per_s", &f->float_ops_per_s));
     STK_TRY(get_number(limits, "run_ns", &f->run_ns));
     STK_TRY(get_number(limits, "barrier_ns", &f->barrier_ns));
+    STK_TRY(get_optional(limits, "wake_ns", &f->wake_ns));
     STK_TRY(get_object(root, "drive", &drive));
     STK_TRY(get_text(drive, "io", f->io, sizeof f->io));
     STK_TRY(get_number(drive, "bytes_per_s", &f->drive_bytes_per_s));
@@ -212,6 +222,10 @@ static void add_format(cJSON *to, const stk_cost_format *f) {
     cJSON_AddNumberToObject(to, "arrive_ns_per_byte", f->arrive_ns_per_byte);
 }
 
+static void add_optional(cJSON *to, const char *key, double value) {
+    if (value > 0) cJSON_AddNumberToObject(to, key, value);
+}
+
 static void add_gpu(cJSON *root, const stk_cost_file_gpu *g) {
     cJSON *gpu = cJSON_AddObjectToObject(root, "gpu");
     cJSON_AddStringToObject(gpu, "name", g->name);
@@ -242,6 +256,7 @@ static char *print_all(const stk_cost_file *f) {
     cJSON_AddNumberToObject(limits, "float_ops_per_s", f->float_ops_per_s);
     cJSON_AddNumberToObject(limits, "run_ns", f->run_ns);
     cJSON_AddNumberToObject(limits, "barrier_ns", f->barrier_ns);
+    add_optional(limits, "wake_ns", f->wake_ns);
     cJSON_AddStringToObject(drive, "io", f->io);
     cJSON_AddNumberToObject(drive, "bytes_per_s", f->drive_bytes_per_s);
     cJSON_AddNumberToObject(drive, "bytes_per_s_computing", f->drive_bytes_per_s_computing);
@@ -258,6 +273,9 @@ static char *print_all(const stk_cost_file *f) {
         add_format(model, &f->experts);
         cJSON_AddItemToObject(model, "dense_layer_ns", cJSON_CreateDoubleArray(f->dense_layer_ns, STK_COST_POINTS));
         cJSON_AddItemToObject(model, "dense_step_ns", cJSON_CreateDoubleArray(f->dense_step_ns, STK_COST_POINTS));
+        add_optional(model, "event_ns", f->event_ns);
+        add_optional(model, "lookahead_ns", f->lookahead_ns);
+        add_optional(model, "read_ns_per_byte", f->read_ns_per_byte);
     }
     char *text = cJSON_Print(root);
     cJSON_Delete(root);

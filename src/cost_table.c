@@ -67,6 +67,8 @@ static void estimate_dense(const stk_cost_file *f, const stk_model *model, stk_c
     }
 }
 
+static const double least_read_ns = 1e-6; /* a byte; a table holds positive numbers */
+
 static bool is_model_of(const stk_cost_file *f, const stk_model *model) {
     stk_model_info info = {.struct_bytes = sizeof info};
     return f->has_model && (!model || (stk_model_get_info(model, &info) >= 0 && info.file_bytes == f->model_bytes &&
@@ -79,8 +81,13 @@ void stk_cost_file_table(const stk_cost_file *f, const stk_model *model, stk_cos
     out->arrive_ns_per_byte = 0;
     out->nvme_bytes_per_ns = f->drive_bytes_per_s * 1e-9;
     out->nvme_latency_ns = f->drive_latency_ns;
+    if (f->wake_ns > 0) out->wake_ns = f->wake_ns;
+    out->read_ns_per_byte = STK_MAX((f->compute_slowdown - 1) / (f->drive_bytes_per_s_computing * 1e-9), least_read_ns);
     if (is_model_of(f, model)) {
         add_share(out, &f->experts, 1);
+        if (f->event_ns > 0) out->event_ns = f->event_ns;
+        if (f->lookahead_ns > 0) out->lookahead_ns = f->lookahead_ns;
+        if (f->read_ns_per_byte > 0) out->read_ns_per_byte = f->read_ns_per_byte;
         memcpy(out->dense_layer_ns, f->dense_layer_ns, sizeof out->dense_layer_ns);
         memcpy(out->dense_step_ns, f->dense_step_ns, sizeof out->dense_step_ns);
         return;

@@ -62,11 +62,17 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     if (!e || !batch) return null_fail("stk_step");
     e->n_tok = 0;
     STK_TRY(take_batch(e, batch));
+    STK_TRY(stk_engine_apply_watch(e));
+    stk_stats before;
+    stk_stepper_count(&e->stepper, &before);
     uint32_t mxcsr = stk_mxcsr_set();
+    stk_pool_bind(e->pool);
     int rc = run_step(e, batch->n);
+    stk_pool_unbind(e->pool);
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
     if (rc >= 0) e->n_tok = batch->n;
+    if (rc >= 0) stk_engine_watch(e, batch->n, &before);
     if (rc == STK_ECANCELED) atomic_store_explicit(&e->cancel, 0, memory_order_relaxed);
     return rc;
 }
@@ -183,6 +189,7 @@ void stk_engine_count(const stk_engine *e, stk_stats *s) {
     stk_io_get_counters(e->io, &io);
     stk_stepper_count(&e->stepper, s);
     s->io_ns = io.busy_ns;
+    s->n_switch = e->n_switch;
 }
 
 /* The fields after the head of a stk_stats are all counters. */
@@ -206,6 +213,15 @@ int stk_engine_get_stats(const stk_engine *e, stk_stats *stats) {
 int stk_engine_reset_stats(stk_engine *e) {
     if (!e) return null_fail("stk_engine_reset_stats");
     stk_engine_count(e, &e->baseline);
+    return STK_OK;
+}
+
+int stk_engine_get_predicted(const stk_engine *e, uint32_t depth, stk_predict_count *count) {
+    if (!e || !count) return null_fail("stk_engine_get_predicted");
+    if (depth == 0 || depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "%u layers ahead; 1 to %d are predicted", depth, STK_PREDICT_DEPTH_MAX);
+    memset(count, 0, sizeof *count);
+    if (e->prefetch) stk_prefetch_count(e->prefetch, depth, count);
     return STK_OK;
 }
 

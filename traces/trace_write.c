@@ -26,7 +26,7 @@ struct stk_trace_writer {
     uint64_t offset; /* bytes written */
     ZSTD_CCtx *zstd;
 
-    uint32_t n_layer, n_expert, k, n_batch;
+    uint32_t n_layer, n_expert, k, n_batch, n_class;
     size_t record_bytes; /* of the largest record */
 
     uint8_t *raw; /* [raw_cap] the frame under construction */
@@ -246,6 +246,10 @@ static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
     case STK_TRACE_DROP:
         if (r->drop_key < w->n_layer * w->n_expert) return 0;
         return stk_fail(STK_EINVAL, "trace %s: expert %u dropped of %u", w->path, r->drop_key, w->n_layer * w->n_expert);
+    case STK_TRACE_SWITCH:
+        if (r->toggle.technique <= STK_TECHNIQUE_MAX) return 0;
+        return stk_fail(STK_EINVAL, "trace %s: technique %u of %d", w->path, r->toggle.technique, STK_TECHNIQUE_MAX);
+    case STK_TRACE_RESIZE:
     case STK_TRACE_CLEAR:
     case STK_TRACE_ABORT:
     case STK_TRACE_COST:
@@ -259,6 +263,15 @@ static uint8_t *put_ahead(uint8_t *p, const stk_trace_ahead *a) {
     for (uint32_t i = 0; i < a->n; i++) {
         p = put_varint(p, a->list[i].key);
         *p++ = (uint8_t)((unsigned)(a->list[i].p * 127.0f + 0.5f) << 1 | a->list[i].issue);
+    }
+    return p;
+}
+
+static uint8_t *put_resize(const stk_trace_writer *w, uint8_t *p, const stk_trace_resize *r) {
+    p = put_varint(p, r->ram_bytes);
+    for (uint32_t i = 0; i < w->n_class; i++) {
+        p = put_varint(p, r->classes[i].n_slot);
+        p = put_varint(p, r->classes[i].n_transit);
     }
     return p;
 }
@@ -282,6 +295,12 @@ static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_reco
         return put_event(p, &r->event);
     case STK_TRACE_AHEAD: *p++ = TRACE_TAG_AHEAD; return put_ahead(p, &r->ahead);
     case STK_TRACE_DROP: *p++ = TRACE_TAG_DROP; return put_varint(p, r->drop_key);
+    case STK_TRACE_RESIZE: *p++ = TRACE_TAG_RESIZE; return put_resize(w, p, &r->resize);
+    case STK_TRACE_SWITCH:
+        *p++ = TRACE_TAG_SWITCH;
+        *p++ = (uint8_t)r->toggle.technique;
+        *p++ = r->toggle.on;
+        return p;
     case STK_TRACE_CLEAR: *p++ = TRACE_TAG_CLEAR; return p;
     case STK_TRACE_ABORT: *p++ = TRACE_TAG_ABORT; return put_varint(p, r->abort_step);
     case STK_TRACE_COST: *p++ = TRACE_TAG_COST; return put_bytes(p, r->cost, sizeof r->cost);
@@ -349,6 +368,7 @@ int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_tr
     w->n_expert = header->n_expert;
     w->k = header->k;
     w->n_batch = header->n_batch;
+    w->n_class = header->n_class;
     w->record_bytes = stk_trace_record_bytes(header);
     STK_TRYGOTO(take_memory(w, path, stk_trace_header_bytes(header)), rc, out);
     STK_TRYGOTO(begin_file(w, header), rc, out);

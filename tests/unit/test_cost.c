@@ -1,6 +1,7 @@
 /* cost: interpolation, corrections, and the way through a trace. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stddef.h>
 
 #include "src/cost.h"
 
@@ -77,4 +78,17 @@ Test(cost, a_gpu_is_part_of_the_table) {
     cr_assert_float_eq(c.gpu.link_bytes_per_ns, 20 * (1 - 0.125 / 2), 1e-9);
     stk_cost_learn_gpu_experts(&c, 1, 10, 20);
     cr_assert_float_eq(c.gpu.expert_ns_per_byte[0], 0.01 * 1.125, 1e-12);
+}
+
+Test(cost, a_trace_of_before_keeps_what_it_does_not_know) {
+    stk_cost c = table(), d, plain;
+    double numbers[64] = {0};
+    const uint32_t n = stk_cost_export(&c, numbers, 64), last = offsetof(stk_cost, gpu) / sizeof(double);
+    for (uint32_t i = last - 4; i < last; i++) numbers[i] = 0;
+    stk_cost_default(&plain);
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0, "%s", stk_error_detail());
+    cr_assert_eq(d.wake_ns, plain.wake_ns);
+    cr_assert_eq(d.read_ns_per_byte, plain.read_ns_per_byte);
+    numbers[last - 5] = 0;
+    cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT, "others cannot be missing");
 }
