@@ -6,12 +6,15 @@
 #include "cost_file.h"
 #include "io/drive.h"
 #include "plan_replay.h"
+#include "spec.h"
 
 typedef struct request {
     const stk_replay_options *o;
     const stk_mode *mode;
     stk_source *source;
     stk_cost cost;
+    stk_spec policy; /* of o->policy */
+    const char *params;
     uint64_t *uses; /* NULL: no profile */
 } request;
 
@@ -52,8 +55,13 @@ static int check(request *r) {
     const stk_replay_options *o = r->o;
     r->mode = stk_mode_find(o->mode ? o->mode : "hybrid");
     if (!r->mode) return stk_fail(STK_EINVAL, "there is no mode '%s'", o->mode);
+    r->policy = stk_spec_parse(o->policy ? o->policy : "");
+    r->params = r->policy.params ? r->policy.params : o->params;
+    if (r->policy.params && o->params)
+        return stk_fail(STK_EINVAL, "policy '%s' has parameters; others ('%s') exclude them", o->policy, o->params);
     if (!o->cost) return stk_fail(STK_EINVAL, "a replay with VRAM wants a cost table with a GPU: a file or a known machine");
-    if (o->verify || o->n_slot || o->fraction != 0 || o->scope != STK_SCOPE_GLOBAL || o->reset != STK_RESET_NONE || o->hooks)
+    if (o->verify || o->n_slot || o->fraction != 0 || o->scope != STK_SCOPE_GLOBAL || o->reset != STK_RESET_NONE || o->hooks ||
+        o->predictor || o->predictor_hooks)
         return stk_fail(STK_EINVAL, "a replay with VRAM knows vram_bytes, ram_bytes, policy, mode, profile, cost and io alone");
     return STK_OK;
 }
@@ -104,8 +112,8 @@ static int run(request *r, const char *const *traces, uint32_t n, stk_replay_res
                                                                 .mode = r->mode,
                                                                 .vram_bytes = r->o->vram_bytes,
                                                                 .ram_bytes = r->o->ram_bytes,
-                                                                .policy = r->o->policy,
-                                                                .params = r->o->params,
+                                                                .policy = r->o->policy ? r->policy.name : NULL,
+                                                                .params = r->params,
                                                                 .seed = r->o->seed,
                                                                 .uses = r->uses},
                                                       .progress = r->o->progress,

@@ -753,7 +753,7 @@ typedef struct stk_replay_detail {
     uint32_t n_layer;
     char policy[64];
     stk_predict_count predicted[3]; /* by layers ahead, from 1; all 0 without a predictor */
-    uint64_t vram_bytes; /* this and the following: of a replay with vram_bytes or mode, else 0 */
+    uint64_t vram_bytes;            /* this and the following: of a replay with vram_bytes or mode, else 0 */
     stk_replay_tiers tiers_prefill, tiers_decode;
 } stk_replay_detail;
 
@@ -781,9 +781,9 @@ typedef struct stk_replay_options {
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
     uint32_t predict_depth;                     /* layers ahead of either; 0: 1 */
     uint32_t reserved;
-    uint64_t vram_bytes;           /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
-    const char *mode;              /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
-    const char *profile;           /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    uint64_t vram_bytes; /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
+    const char *mode;    /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
+    const char *profile; /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;

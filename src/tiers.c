@@ -27,7 +27,6 @@ static int open_cache(stk_tiers *t, uint64_t bytes, const char *policy, bool by_
     stk_budget b;
     int rc = stk_budget_open(&b, h, &o, !vram && ops->admit);
     if (rc < 0) return stk_fail_in(rc, "%s", vram ? "VRAM" : "RAM");
-    for (uint32_t c = 0; vram && c < b.n_class; c++) b.classes[c].n_transit = ops->admit ? 1 : 0;
     *(vram ? &t->vram_slot_bytes : &t->ram_slot_bytes) = b.ram_bytes;
     rc = stk_cache_open(out, &(stk_cache_config){.n_layer = h->n_layer,
                                                  .n_expert = h->n_expert,
@@ -36,8 +35,9 @@ static int open_cache(stk_tiers *t, uint64_t bytes, const char *policy, bool by_
                                                  .classes = b.classes,
                                                  .layer_class = b.layer_class,
                                                  .policy = policy,
-                                                 .params = t->c.policy ? t->c.params : NULL,
-                                                 .seed = t->c.seed});
+                                                 .params = policy == t->c.policy ? t->c.params : NULL,
+                                                 .seed = t->c.seed,
+                                                 .partial = vram});
     stk_budget_close(&b);
     return rc;
 }
@@ -97,7 +97,7 @@ static int warm(stk_tiers *t) {
     stk_decision d;
     for (uint32_t key = 0; key < h->n_layer * h->n_expert; key++) {
         if (!t->placed[key]) continue;
-        int rc = stk_cache_take(t->vram, key, STK_WHY_WARM, &d);
+        int rc = stk_cache_admit(t->vram, key, false, &d);
         if (rc < 0) return rc;
         t->placed[key] = 0;
     }
@@ -202,7 +202,7 @@ int stk_tiers_look(stk_tiers *t, const stk_event *event, stk_plan_item *items) {
     const stk_decision *list;
     uint64_t payload = h->classes[h->layer_class[event->layer]].payload_bytes;
     if (t->vram) {
-        int rc = stk_cache_look(t->vram, event->layer, event, &list);
+        int rc = stk_cache_lookup(t->vram, event->layer, event, &list);
         if (rc < 0) return rc;
     }
     for (uint32_t i = 0; i < event->n_distinct; i++) {
@@ -246,7 +246,7 @@ static int give_back(stk_tiers *t, const stk_cost *cost, uint32_t key, double no
 int stk_tiers_promote(stk_tiers *t, const stk_cost *cost, uint32_t key, double now_ns, double done_ns, uint32_t *victim) {
     stk_decision d;
     if (!t->vram) return 0;
-    int rc = stk_cache_take(t->vram, key, STK_WHY_DEMAND, &d);
+    int rc = stk_cache_admit(t->vram, key, true, &d);
     if (rc <= 0) return rc;
     *victim = d.victim;
     if (t->ram && !t->c.mode->keeps_ram) STK_TRY(stk_cache_drop(t->ram, key));
