@@ -16,6 +16,7 @@
 #include "budget.h"
 #include "cost_file.h"
 #include "decide.h"
+#include "plan_replay.h"
 #include "policy_user.h"
 #include "predictor_user.h"
 #include "profile_file.h"
@@ -572,6 +573,7 @@ int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_optio
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))
         return stk_fail(STK_EINVAL, "replay detail of %u bytes", r.o.detail->struct_bytes);
+    if (r.o.vram_bytes || r.o.mode) return stk_replay_tiers_run(traces, n, &r.o, result);
     int rc = open_replay(&r, traces, n);
     if (rc >= 0) rc = run(&r, traces[0], result);
     close_replay(&r);
