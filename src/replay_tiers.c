@@ -60,8 +60,8 @@ static int check(request *r) {
     if (r->policy.params && o->params)
         return stk_fail(STK_EINVAL, "policy '%s' has parameters; others ('%s') exclude them", o->policy, o->params);
     if (!o->cost) return stk_fail(STK_EINVAL, "a replay with VRAM wants a cost table with a GPU: a file or a known machine");
-    if (o->verify || o->n_slot || o->fraction != 0 || o->scope != STK_SCOPE_GLOBAL || o->reset != STK_RESET_NONE || o->hooks ||
-        o->predictor || o->predictor_hooks)
+    if (o->verify || o->n_slot || o->fraction != 0 || o->scope == STK_SCOPE_LAYER || o->reset != STK_RESET_NONE || o->hooks ||
+        o->profile || o->predictor || o->predictor_hooks)
         return stk_fail(STK_EINVAL, "a replay with VRAM knows vram_bytes, ram_bytes, policy, mode, uses_from, cost and io alone");
     return STK_OK;
 }
