@@ -26,8 +26,10 @@ def find():
     """nvcc with its static runtime beside it; installs it if need be."""
     if SANITIZED:
         raise Skipped('the sanitizers do not go with nvcc')
-    if found := shutil.which('nvcc', path=os.environ.get('PATH', '') + ':/usr/local/cuda/bin'):
-        return found
+    for folder in ['/usr/local/cuda/bin', *os.environ.get('PATH', '').split(':')]:
+        found = shutil.which('nvcc', path=folder)
+        if found and any((Path(found).resolve().parent.parent / lib / 'libcudart_static.a').exists() for lib in ('lib64', 'lib')):
+            return found
     packages = HOME / 'packages'
     found = next(packages.glob('nvidia/*/bin/nvcc'), None)
     if not found:
