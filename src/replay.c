@@ -125,6 +125,10 @@ static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     if (o->verify && (budget || o->policy || o->scope == STK_SCOPE_LAYER || o->reset || n_trace > 1 || o->predictor ||
                       o->predictor_hooks || o->predict_depth || o->profile))
         return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
+    if (o->timeline && (o->vram_bytes || o->mode))
+        return stk_fail(STK_EUNSUPPORTED, "a timeline of a replay with VRAM is not kept yet: leave vram and mode out");
+    if (o->timeline && !o->io && !o->cost)
+        return stk_fail(STK_EINVAL, "a timeline without times: give a modelled drive, emu:BANDWIDTH,LATENCY, or a file of costs");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
         return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
     if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
@@ -339,7 +343,11 @@ static int open_timed(replay *r, const char *path) {
                                .executor = r->executor,
                                .tally = &r->tally,
                                .cancel = &r->cancel,
-                               .n_layer = r->header->n_layer};
+                               .n_layer = r->header->n_layer,
+                               .timeline = r->o.timeline};
+    if (r->o.timeline) stk_timeline_attach(r->o.timeline);
+    stk_executor_set_timeline(r->executor, r->o.timeline);
+    stk_virtual_set_timeline(&r->virtual, r->o.timeline);
     return STK_OK;
 }
 

@@ -548,6 +548,47 @@ STK_API int stk_engine_set_profile(stk_engine *engine, int on);
 /* Arrays belong to the engine and change with its next step. */
 STK_API int stk_engine_get_profile(const stk_engine *engine, stk_profile *profile);
 
+/* ---- Timeline of the queues --------------------------------------------------------------------------------------------- */
+
+/* What a queue does for a while. "cpu": the thread that plans, with its pool; "nvme": the drive, several reads at a time. */
+enum {
+    STK_WORK_DENSE,      /* cpu: attention, norms, router, output: all but the experts */
+    STK_WORK_EXPERTS,    /* cpu: computing a batch of experts */
+    STK_WORK_PACK,       /* cpu: bringing what was read into its layout */
+    STK_WORK_WAIT,       /* cpu: nothing to do before a read ends */
+    STK_WORK_READ,       /* nvme: a part of an expert that an event waits for */
+    STK_WORK_READ_AHEAD, /* nvme: a part of one that was predicted */
+    STK_N_WORK
+};
+/* What it is called, and its queue: "cpu", "nvme". NULL beyond the last. */
+STK_API const char *stk_work_name(uint32_t kind);
+STK_API const char *stk_work_queue(uint32_t kind);
+
+#define STK_NO_LAYER UINT32_MAX
+typedef struct stk_work {
+    uint64_t begin_ns; /* of a read: when its first piece was handed to the drive, and when its last was back */
+    uint64_t end_ns;   /* from the begin of the first step of the timeline; after begin_ns */
+    uint64_t step;     /* during which it ended */
+    uint64_t bytes;    /* asked of the drive; 0: no read */
+    uint32_t kind;     /* STK_WORK_... */
+    uint32_t layer;    /* among the layers with experts, from 0; STK_NO_LAYER: of none */
+    uint32_t expert;   /* of a read; UINT32_MAX: of none or several */
+    uint32_t n_expert; /* of a batch, or of a read; 0 for other work */
+} stk_work;
+
+/* Keeps what the queues of an engine or a replay do. Its memory is taken at once and never grows. One run at a time. */
+typedef struct stk_timeline stk_timeline;
+/* n_max: intervals that there is memory for, 48 bytes each; what comes later is counted as lost. first_step, n_step: steps before
+ * are left out, and at most so many kept (0: all), counted from when a run is given it. Errors: STK_EINVAL, STK_ENOMEM. */
+STK_API int stk_timeline_open(stk_timeline **out, uint64_t n_max, uint64_t first_step, uint64_t n_step);
+STK_API void stk_timeline_close(stk_timeline **timeline);
+/* Sets *work to the intervals, in the order in which they ended, and *n_lost (unless NULL) to how many had no room; returns how
+ * many there are. Valid until the next step. Reads that go on after the last step are not among them. */
+STK_API int64_t stk_timeline_get(const stk_timeline *timeline, const stk_work **work, uint64_t *n_lost);
+/* The next steps are taken down there; NULL: no longer. It must outlive the engine, or be taken away. It costs two looks at the
+ * clock for each read and each batch of experts. */
+STK_API int stk_engine_set_timeline(stk_engine *engine, stk_timeline *timeline);
+
 /* ---- What the machine can do -------------------------------------------------------------------------------------------- */
 
 /* With all threads, measured in about two seconds: the best of several passes, and medians for the waits. */
@@ -793,10 +834,12 @@ typedef struct stk_replay_options {
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
     uint32_t predict_depth;                     /* layers ahead at most; 0: all that were recorded, or 1 */
     uint32_t reserved;
-    const char *profile;   /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
-    uint64_t vram_bytes;   /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
-    const char *mode;      /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
-    const char *uses_from; /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    const char *profile;    /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
+    uint64_t vram_bytes;    /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
+    const char *mode;       /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
+    const char *uses_from;  /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    stk_timeline *timeline; /* NULL, or where the modelled queues are taken down; with io or cost, which give them times; not yet
+                               with VRAM */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;

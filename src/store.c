@@ -41,7 +41,8 @@ struct stk_store {
     stk_arrival *arrivals; /* [2 * n_expert] not yet taken */
     uint32_t *lost;        /* [n_key] */
     uint32_t n_landed, n_picked, n_share_max, n_arrival;
-    char error[512]; /* detail of the latest failed read that an arrival tells of */
+    stk_timeline *timeline; /* NULL: none */
+    char error[512];        /* detail of the latest failed read that an arrival tells of */
 };
 
 int stk_store_open(stk_store **out, const stk_catalogue *cat, stk_io *io, stk_slots *slots, uint32_t n_share) {
@@ -79,6 +80,8 @@ void stk_store_close(stk_store **store) {
     free(*store);
     *store = NULL;
 }
+
+void stk_store_set_timeline(stk_store *s, stk_timeline *timeline) { s->timeline = timeline; }
 
 static uint8_t *slot_at(const stk_store *s, uint32_t layer, uint32_t slot) {
     return stk_slots_at(s->slots, stk_catalogue_layer_class(s->cat, layer), slot);
@@ -139,9 +142,20 @@ static int end_badly(stk_store *s, uint32_t key) {
     return STK_OK;
 }
 
+/* A read that reached the drive, whatever came of it. */
+static void note(stk_store *s, const flight *f, uint32_t expert, enum stk_part part, const stk_io_done *done) {
+    stk_part_read r;
+    if (!stk_timeline_on(s->timeline) || !done->begin_ns) return;
+    part_read(s, f->layer, expert, part, &r);
+    stk_timeline_put(s->timeline, (stk_work){done->begin_ns, done->end_ns, .bytes = r.bytes,
+                                             .kind = f->ahead ? STK_WORK_READ_AHEAD : STK_WORK_READ, .layer = f->layer,
+                                             .expert = expert, .n_expert = 1});
+}
+
 static int take_done(stk_store *s, const stk_io_done *done) {
     uint32_t key = (uint32_t)(done->tag / STK_N_PART);
     flight *f = &s->flights[key];
+    note(s, f, key % s->n_expert, (enum stk_part)(done->tag % STK_N_PART), done);
     f->n_reading--;
     if (done->status < 0 && f->status >= 0) {
         f->status = done->status;

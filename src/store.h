@@ -22,6 +22,8 @@ typedef struct stk_store stk_store;
 int stk_store_open(stk_store **out, const stk_catalogue *cat, stk_io *io, stk_slots *slots, uint32_t n_share) STK_CHECKED;
 /* Nothing may be in flight. */
 void stk_store_close(stk_store **store);
+/* Takes down there what the drive does; NULL: nowhere. */
+void stk_store_set_timeline(stk_store *store, stk_timeline *timeline);
 
 /* Memory of a decision's slot. */
 void *stk_store_slot(const stk_store *store, uint32_t layer, const stk_decision *d);
