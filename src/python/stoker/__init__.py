@@ -42,6 +42,7 @@ from .replay import ReplayResult, SweepPoint, grid, replay, sweep
 from .sampler import GREEDY, Sampler, Sampling
 from .session import Generation, Session
 from .synth import synth
+from .timeline import NO_LAYER, WORK, Timeline, WorkKind, work_kinds
 from .trace import Trace, TraceEvent, TraceInfo, convert
 from .tune import TuneResult, tune
 from .units import parse_bytes
@@ -50,7 +51,9 @@ __all__ = [
     "ABI_VERSION",
     "GREEDY",
     "NO_EXPERT",
+    "NO_LAYER",
     "SPAN",
+    "WORK",
     "BatchPredictor",
     "BudgetError",
     "Busy",
@@ -98,6 +101,7 @@ __all__ = [
     "StokerError",
     "SweepPoint",
     "TensorInfo",
+    "Timeline",
     "Tokens",
     "Trace",
     "TraceEvent",
@@ -105,6 +109,7 @@ __all__ = [
     "TuneResult",
     "UnsupportedError",
     "Why",
+    "WorkKind",
     "calibrate",
     "check_cost",
     "convert",
@@ -123,4 +128,5 @@ __all__ = [
     "synth",
     "tune",
     "version",
+    "work_kinds",
 ]

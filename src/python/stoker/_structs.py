@@ -306,6 +306,13 @@ class SpanStruct(c.Structure):
     _fields_ = [("begin_ns", c.c_uint64), ("ns", c.c_uint32), ("layer", c.c_uint16), ("stage", c.c_uint16)]
 
 
+class WorkStruct(c.Structure):
+    _fields_ = [
+        *((name, c.c_uint64) for name in ("begin_ns", "end_ns", "step", "bytes")),
+        *((name, c.c_uint32) for name in ("kind", "layer", "expert", "n_expert")),
+    ]
+
+
 @layout
 class ProfileStruct(Struct):
     n_layer: U32
@@ -596,6 +603,7 @@ class PlanInfoStruct(Struct):
     prefill_tok_s: F64
     machine: Annotated[Any, c.c_char * 128]
     gpu_name: Annotated[Any, c.c_char * 128]
+    timeline: Address
 
 
 @layout
@@ -702,6 +710,7 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_batch": BatchStruct,
     "stk_stats": Stats,
     "stk_span": SpanStruct,
+    "stk_work": WorkStruct,
     "stk_profile": ProfileStruct,
     "stk_limits": LimitsStruct,
     "stk_machine_info": MachineInfoStruct,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import os
 import weakref
@@ -21,6 +22,7 @@ from ._predictor_hooks import PredictorHooks, PredictorLike
 from .errors import InvalidArgumentError, StateError
 from .model import Ids, Model, PathLike, encode_path, from_struct, ids_array
 from .profile import Profile
+from .timeline import Timeline
 from .units import as_int, parse_bytes
 
 if TYPE_CHECKING:
@@ -144,6 +146,7 @@ class Engine(Handle):
         self._owns_model = not isinstance(model, Model)
         self.model = model if isinstance(model, Model) else Model(model)
         self._views: list[weakref.ref[Any]] = []
+        self._timeline: Optional[Timeline] = None
         try:
             o = s.EngineOptionsStruct()
             lib().stk_engine_options_default(c.byref(o))
@@ -228,6 +231,9 @@ class Engine(Handle):
         super().close()
 
     def _close_native(self, pointer: Any) -> None:
+        if self._timeline is not None:
+            lib().stk_engine_set_timeline(pointer._obj, None)
+            self._timeline = None
         alive = [view for view in (ref() for ref in self._views) if view is not None]
         native = _Native(pointer._obj.value, self.model, self._owns_model, self._hooks)
         if alive:
@@ -440,6 +446,19 @@ class Engine(Handle):
         with self._use() as p:
             check(lib().stk_engine_get_profile(p, c.byref(profile)))
             return Profile._of(profile)
+
+    def set_timeline(self, timeline: Optional[Timeline]) -> None:
+        """What the queues do in the next steps is taken down there, see `Timeline`; None: no longer. What was there stays."""
+        if timeline is not None and not isinstance(timeline, Timeline):
+            raise TypeError(f"a timeline is a stoker.Timeline, not {type(timeline).__name__}")
+        if timeline is not None and timeline._attached() not in (None, self):
+            raise StateError("this timeline belongs to another engine")
+        with contextlib.ExitStack() as stack:
+            pointer = stack.enter_context(timeline._use()) if timeline is not None else None
+            check(lib().stk_engine_set_timeline(stack.enter_context(self._use()), pointer))
+            self._timeline = timeline
+            if timeline is not None:
+                timeline._engine = weakref.ref(self)
 
     def measure_layer(self) -> float:
         """What is left of a layer when its jobs have nothing to do, in ns: waking, meeting, counting. Takes milliseconds."""

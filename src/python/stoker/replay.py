@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ctypes as c
 import itertools
 import multiprocessing
@@ -19,9 +20,10 @@ from ._faults import take_first
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
 from ._predictor_hooks import PredictorHooks, PredictorLike
-from .errors import HookError, InvalidArgumentError, StokerError
+from .errors import HookError, InvalidArgumentError, StateError, StokerError
 from .model import PathLike, encode_path
 from .policy import Events
+from .timeline import Timeline
 from .trace import Trace
 from .units import as_int, parse_bytes
 
@@ -97,6 +99,7 @@ def replay(
     profile: Optional[PathLike] = None,
     seed: int = 0,
     verify: bool = False,
+    timeline: Optional[Timeline] = None,
     progress: Optional[Callable[[str, int, int], object]] = None,
 ) -> ReplayResult:
     """
@@ -118,6 +121,7 @@ def replay(
     :param expert_bytes: of traces of other tools, in place of what they say.
     :param profile: a file of `tune`: its budget, policy, scope and predictor where none are given.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
+    :param timeline: where to take down what the modelled queues do; with `io` or `cost`, which give them times.
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.
     :raises StateError: a verifying replay differs from the recorded run; the text names the first difference.
     :raises PolicyError: a policy in Python failed; its `result` is that of the whole replay, with LRU where it failed.
@@ -165,7 +169,12 @@ def replay(
         o.predictor = str(predictor).encode()
     detail, layers = _detail(traces[0] if traces else "")
     o.detail = c.pointer(detail)
-    rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
+    with contextlib.ExitStack() as stack:
+        if timeline is not None:
+            if timeline._attached() is not None:
+                raise StateError("this timeline belongs to an engine: engine.set_timeline(None) first")
+            o.timeline = stack.enter_context(timeline._use())
+        rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
     for each in (hooks, predicts):
         if rc < 0 and each is not None:
             each.raise_failed_open()
