@@ -13,6 +13,7 @@ The output never depends on what was cached: logits are the same bits for every 
 
 from ._native import ABI_VERSION, library_path, set_log, version
 from ._structs import PredictCount, ReplayCount, Stats
+from .arrays import TraceArrays
 from .engine import Engine, MemoryInfo
 from .errors import (
     BudgetError,
@@ -104,6 +105,7 @@ __all__ = [
     "Timeline",
     "Tokens",
     "Trace",
+    "TraceArrays",
     "TraceEvent",
     "TraceInfo",
     "TuneResult",

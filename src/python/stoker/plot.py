@@ -147,7 +147,7 @@ def timeline(work: Union[Timeline, npt.NDArray[np.void]], ax: Any = None, steps:
         bottom += n_lane
     ax.set(xlabel="ms", ylim=(bottom, 0))
     ax.set_yticks([at for at, _ in labels], [name for _, name in labels])
-    ax.legend(ncols=3, fontsize="small")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=len(kinds), fontsize="small", frameon=False)
     return ax
 
 
