@@ -23,6 +23,7 @@ def same(a: stoker.TraceArrays, b: stoker.TraceArrays) -> None:
             np.testing.assert_array_equal(x, y, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_same_comes_back(trace: Path, mixed_trace: Path, tmp_path: Path) -> None:
     for path in (trace, mixed_trace, SAMPLES / "qwen.route.csv.zst", SAMPLES / "switch_base8.router-trace.json.zst"):
         original = stoker.Trace(path)

@@ -41,6 +41,7 @@ def test_profile(tiny: stoker.Engine) -> None:
     assert tiny.profile().n_step == 0
 
 
+@pytest.mark.slow
 def test_parts_of_an_engine(tiny: stoker.Engine) -> None:
     tiny.step([1])
     logits = tiny.logits()
@@ -70,6 +71,7 @@ def test_doctor(tmp_path: Path) -> None:
         stoker.doctor(tmp_path / "nothing.gguf")
 
 
+@pytest.mark.slow
 def test_limits() -> None:
     limits = stoker.measure_limits(threads=1, cpu="ref")
     assert (limits.n_threads, limits.cpu) == (1, "ref")
