@@ -124,7 +124,7 @@ def timeline(work: Union[Timeline, npt.NDArray[np.void]], ax: Any = None, steps:
     if steps is not None:
         table = table[(table["step"] >= steps[0]) & (table["step"] < steps[1])]
     if not len(table):
-        raise ValueError("there is nothing on this timeline: set it before the steps, and look at which steps it keeps")
+        raise ValueError("there is nothing on this timeline: was it set before the steps, and were there steps enough for its first_step?")
     table = table[np.argsort(table["begin_ns"], kind="stable")]
     kinds = work_kinds()
     ax = _axes(ax, (10, 3))
