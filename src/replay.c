@@ -125,8 +125,6 @@ static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     if (o->verify && (budget || o->policy || o->scope == STK_SCOPE_LAYER || o->reset || n_trace > 1 || o->predictor ||
                       o->predictor_hooks || o->predict_depth || o->profile))
         return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
-    if (o->timeline && (o->vram_bytes || o->mode))
-        return stk_fail(STK_EUNSUPPORTED, "a timeline of a replay with VRAM is not kept yet: leave vram and mode out");
     if (o->timeline && !o->io && !o->cost)
         return stk_fail(STK_EINVAL, "a timeline without times: give a modelled drive, emu:BANDWIDTH,LATENCY, or a file of costs");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
@@ -581,6 +579,8 @@ int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_optio
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))
         return stk_fail(STK_EINVAL, "replay detail of %u bytes", r.o.detail->struct_bytes);
+    if (r.o.timeline && (r.o.vram_bytes || r.o.mode))
+        return stk_fail(STK_EUNSUPPORTED, "a timeline of a replay with VRAM is not kept yet: leave vram and mode out");
     if (r.o.vram_bytes || r.o.mode) return stk_replay_tiers_run(traces, n, &r.o, result);
     int rc = open_replay(&r, traces, n);
     if (rc >= 0) rc = run(&r, traces[0], result);

@@ -558,6 +558,7 @@ class ReplayOptionsStruct(Struct):
     vram_bytes: U64
     mode: Text
     uses_from: Text
+    timeline: Address
 
 
 @layout
@@ -603,7 +604,6 @@ class PlanInfoStruct(Struct):
     prefill_tok_s: F64
     machine: Annotated[Any, c.c_char * 128]
     gpu_name: Annotated[Any, c.c_char * 128]
-    timeline: Address
 
 
 @layout
