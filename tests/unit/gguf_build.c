@@ -143,7 +143,7 @@ static bytes image_of(const gguf_build *b, const bytes *values, uint64_t n_value
         put(&out, t->dim, t->n_dim * sizeof t->dim[0]);
         put_u32(&out, t->type);
         put_u64(&out, offset);
-        offset = stk_align_up(offset + t->n_byte, b->alignment);
+        offset = stk_div_up(offset + t->n_byte, b->alignment) * b->alignment;
     }
     if (header_bytes) *header_bytes = out.n;
     for (uint64_t i = first; i < end; i++) {
