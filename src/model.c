@@ -25,6 +25,12 @@ static int format_meta(stk_model *m) {
     return ok ? 0 : stk_fail(STK_ENOMEM, "%s: the system refused memory for its metadata", stk_gguf_path(m->gguf, 0));
 }
 
+/* Puts the file's name in front of an error's text; errors of metadata values begin with it already. */
+static int name_file(const stk_model *m, int rc) {
+    const char *path = stk_gguf_path(m->gguf, 0);
+    return strncmp(stk_error_detail(), path, strlen(path)) == 0 ? rc : stk_fail_in(rc, "%s", path);
+}
+
 /* A model without a tokenizer that this build knows still computes logits: the error waits for the first call that needs one. */
 static int open_tokenizer(stk_model *m) {
     if (stk_gguf_find(m->gguf, "tokenizer.ggml.model")) {
@@ -33,8 +39,8 @@ static int open_tokenizer(stk_model *m) {
         m->tokenizer_rc = stk_fail(STK_EUNSUPPORTED, "the file has no tokenizer (no metadata key tokenizer.ggml.model)");
     }
     if (m->tokenizer_rc == 0) return 0;
-    if (m->tokenizer_rc == STK_ENOMEM) return stk_fail_in(m->tokenizer_rc, "%s", stk_gguf_path(m->gguf, 0));
-    stk_fail_in(m->tokenizer_rc, "%s", stk_gguf_path(m->gguf, 0));
+    int rc = name_file(m, m->tokenizer_rc);
+    if (rc == STK_ENOMEM) return rc;
     m->tokenizer_error = strdup(stk_error_detail());
     return m->tokenizer_error ? 0 : stk_fail(STK_ENOMEM, "%s: the system refused memory", stk_gguf_path(m->gguf, 0));
 }

@@ -100,6 +100,15 @@ Test(model, without_a_tokenizer_it_opens_and_says_so_when_asked) {
     cr_assert_eq(stk_tokenize(m, "a", 1, 0, ids, 4), STK_EUNSUPPORTED);
     cr_assert(strstr(stk_error_detail(), "m.gguf: ") && strstr(stk_error_detail(), "rwkv"), "%s", stk_error_detail());
     stk_model_close(&m);
+    b = tiny_model_build(&(tiny_model){0});
+    gguf_build_u32(b, "tokenizer.ggml.model", 1);
+    gguf_build_write(b, test_path("m.gguf"));
+    gguf_build_close(b);
+    m = open_ok(test_path("m.gguf"));
+    cr_assert_eq(stk_tokenize(m, "a", 1, 0, ids, 4), STK_EFORMAT);
+    const char *named = strstr(stk_error_detail(), "m.gguf: ");
+    cr_assert(named && !strstr(named + 1, "m.gguf: "), "%s", stk_error_detail());
+    stk_model_close(&m);
 }
 
 Test(model, opens_what_the_reference_writer_wrote) {
