@@ -38,6 +38,7 @@ typedef struct replay {
     stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
     stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
     uint32_t depth;         /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
@@ -439,7 +440,10 @@ static int run_step(replay *r, const stk_trace_step *step) {
 }
 
 static int take_resize(replay *r, const stk_trace_resize *resize) {
-    if (!has_recorded_slots(r)) return STK_OK;
+    if (!has_recorded_slots(r)) {
+        r->n_resize_left_out++;
+        return STK_OK;
+    }
     stk_virtual_clear(&r->virtual); /* what is on its way is taken for there, as experts of a resize move */
     return stk_decide_resize(r->cache, r->header->n_class, r->o.verify ? NULL : r->budget.classes, resize);
 }
@@ -505,6 +509,7 @@ static int run_decisions(replay *r, stk_stats *stats) {
     int rc = stk_decide_run(&d);
     free(ahead);
     STK_TRY(rc);
+    r->n_resize_left_out = d.n_resize_left_out;
     stk_decide_count(&d, stats);
     return STK_OK;
 }
@@ -552,6 +557,9 @@ static int run(replay *r, const char *path, stk_replay_result *result) {
     }
     if (r->o.verify && stk_source_cut(r->source))
         return stk_fail(STK_ESTATE, "%s is cut off: it has no counters to compare with", path);
+    if (r->n_resize_left_out)
+        stk_log(STK_LOG_WARN, "the recorded run was resized %" PRIu64 " times; this replay keeps its own budget throughout",
+                r->n_resize_left_out);
     fill_result(r, &stats, result);
     if (r->o.detail) fill_detail(r, r->o.detail);
     return STK_OK;
