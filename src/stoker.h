@@ -661,7 +661,7 @@ typedef struct stk_trace_info {
     uint64_t n_slot;       /* of the recorded run; 0: none */
     uint64_t ram_bytes;
     const char *format; /* "stoker", "route.csv", "mrt8", "csv", "jsonl", "router-trace" */
-    const char *model;  /* this and the following: "" where the trace does not say */
+    const char *model;  /* this and the following: "" where the trace does not say; what no terminal should see is escaped */
     const char *policy;
     const char *io;
     const char *params; /* of the policy */

@@ -42,6 +42,17 @@ Test(trace_api, events_of_an_imported_trace) {
     stk_trace_close(&t);
 }
 
+Test(trace_api, texts_of_a_file_are_fit_for_a_terminal) {
+    static const char hostile[] = "# model=a\x1b[2Jb\xff\xc3\xa9 n_expert=8\npos,layer,experts\n0,0,1 2\n";
+    stk_trace *t;
+    stk_trace_info info = {.struct_bytes = sizeof info};
+    tr_store(tr_path(), hostile, strlen(hostile));
+    cr_assert_eq(stk_trace_open(&t, tr_path()), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_trace_get_info(t, &info), 0);
+    cr_assert_str_eq(info.model, "a\\x1b[2Jb\\xff\xc3\xa9");
+    stk_trace_close(&t);
+}
+
 Test(trace_api, a_caller_with_smaller_structs_gets_what_it_knows) {
     stk_trace *t;
     struct {
