@@ -35,9 +35,9 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
-    stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
-    uint32_t depth;         /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    stk_chooser *chooser;       /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch;     /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
+    uint32_t depth;             /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
     uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     /* Of the timed path: */
     stk_executor *executor;
@@ -49,10 +49,8 @@ typedef struct replay {
     stk_spec policy;                   /* of o.policy */
 } replay;
 
-void stk_replay_options_default(stk_replay_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
-    o->scope = STK_SCOPE_AUTO;
+void stk_replay_options_default(stk_replay_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_replay_options){.scope = STK_SCOPE_AUTO}, sizeof *o);
 }
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
@@ -571,12 +569,8 @@ int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_optio
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_replay: trace %u is NULL", i);
     replay r = {.inside = inside};
-    stk_replay_options_default(&r.o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof r.o)
-            return stk_fail(STK_EINVAL, "replay options of %u bytes; this library knows %zu", options->struct_bytes, sizeof r.o);
-        memcpy(&r.o, options, options->struct_bytes);
-    }
+    stk_replay_options_default(&r.o, sizeof r.o);
+    if (options) STK_TRY(stk_struct_take(&r.o, sizeof r.o, options, "replay options"));
     if (result->struct_bytes < sizeof result->struct_bytes)
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))

@@ -129,9 +129,8 @@ typedef struct convert {
     stk_trace_end end;
 } convert;
 
-void stk_trace_convert_options_default(stk_trace_convert_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_trace_convert_options_default(stk_trace_convert_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_trace_convert_options){0}, sizeof *o);
 }
 
 static int write_record(convert *c, const stk_trace_record *record) {
@@ -216,12 +215,8 @@ static int convert_whole(convert *c, const char *path) {
 int stk_trace_convert(const char *const *traces, uint32_t n, const char *path, const stk_trace_convert_options *options) {
     if (!traces || !n || !path) return stk_fail(STK_EINVAL, "stk_trace_convert: an argument is NULL");
     convert c = {0};
-    stk_trace_convert_options_default(&c.o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof c.o)
-            return stk_fail(STK_EINVAL, "convert options of %u bytes; this library knows %zu", options->struct_bytes, sizeof c.o);
-        memcpy(&c.o, options, options->struct_bytes);
-    }
+    stk_trace_convert_options_default(&c.o, sizeof c.o);
+    if (options) STK_TRY(stk_struct_take(&c.o, sizeof c.o, options, "convert options"));
     if (c.o.format > STK_TRACE_FORMAT_CSV) return stk_fail(STK_EINVAL, "format %u: no such choice", c.o.format);
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_trace_convert: trace %u is NULL", i);

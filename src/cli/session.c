@@ -84,8 +84,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
         return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
-    o.struct_bytes = sizeof o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = n_ctx;
     o.n_batch = n_batch;
     o.n_logits = n_logits;

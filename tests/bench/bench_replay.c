@@ -50,10 +50,10 @@ static void make_mrt8(const char *path) {
 }
 
 static void bench(const char *name, const char *path, uint32_t scope) {
-    stk_replay_options o = {.struct_bytes = sizeof o};
+    stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
     uint64_t ns[N_RUN];
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.policy = "lru";
     o.fraction = 0.25;
     o.scope = scope;

@@ -82,7 +82,7 @@ Test(calibrate, a_model) {
     stk_model *model;
     stk_calibrate_options o;
     static stk_cost_file f;
-    stk_calibrate_options_default(&o);
+    stk_calibrate_options_default(&o, sizeof o);
     o.n_threads = 2;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     cr_assert_eq(stk_calibrate_model_measure(model, &o, &f), 0, "%s", stk_error_detail());
@@ -109,7 +109,7 @@ Test(calibrate, cancelled_it_leaves_no_file) {
     unlink(path);
     int n = 0;
     stk_calibrate_options o;
-    stk_calibrate_options_default(&o);
+    stk_calibrate_options_default(&o, sizeof o);
     o.n_threads = 2;
     o.progress = cancel;
     o.progress_user = &n;

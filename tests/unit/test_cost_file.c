@@ -125,7 +125,7 @@ Test(cost_file, a_file_that_cannot_be_written_changes_nothing, .init = setup, .f
     snprintf(beside, sizeof beside, "%s.", dir);
     d = opendir("/tmp");
     for (struct dirent *e; (e = readdir(d));)
-        cr_assert_neq(strncmp(e->d_name, beside + 5, strlen(beside + 5)), 0, "%s was left", e->d_name);
+        cr_assert_neq(strncmp(e->d_name, beside, strlen(beside)), 0, "%s was left", e->d_name);
     closedir(d);
 }
 
@@ -263,7 +263,7 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     snprintf(trace, sizeof trace, "%s/run.trace", dir);
     cr_assert_eq(stk_cost_file_save(path, &f), 0);
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_threads = 1;
     o.n_ctx = 64;
     o.cost = path;
@@ -276,7 +276,7 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     /* Twice as fast a drive and CPU take half the time. */
     stk_replay_options r;
     stk_replay_result slow = {.struct_bytes = sizeof slow}, fast = slow;
-    stk_replay_options_default(&r);
+    stk_replay_options_default(&r, sizeof r);
     r.cost = path;
     cr_assert_eq(stk_replay(trace, &r, &slow), 0, "%s", stk_error_detail());
     f.drive_bytes_per_s *= 2;

@@ -89,7 +89,7 @@ static uint64_t least_bytes(const stk_model *model, const char *policy) {
 static stk_replay_result replay(int verify, const char *policy) {
     stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = (uint32_t)verify;
     o.policy = policy;
     cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());

@@ -107,7 +107,7 @@ Test(machine, faults_come_with_what_to_do) {
         cr_assert_eq(f.all[cores].level, STK_FINDING_PROBLEM, "%s", f.all[cores].found);
         cr_assert_not_null(strstr(f.all[cores].advice, "cpu.max"));
     }
-    snprintf(command, sizeof command, "rm -r %s", root);
+    snprintf(command, sizeof command, "rm -r '%s'", root);
     cr_assert_eq(system(command), 0);
     f.n = 0;
     cr_assert_eq(stk_doctor_in(root, NULL, take, &f), 0, "nothing to read is no failure");

@@ -199,7 +199,7 @@ Test(predictor_user, hooks_that_cannot_be) {
 
 static stk_stats run_engine(const stk_model *model, const stk_predictor_hooks *hooks, uint64_t ram, const char *trace) {
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.predictor_hooks = hooks;
     o.predict_depth = 2;
     o.ram_bytes = ram;
@@ -240,7 +240,7 @@ Test(predictor_user, a_run_verifies_and_replays_the_same) {
     cr_assert_eq(u.n_observe, live.n_event);
 
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     stk_replay_result r = {.struct_bytes = sizeof r};
     o.verify = 1;
     cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());

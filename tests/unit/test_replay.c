@@ -25,7 +25,7 @@ static live start(uint64_t ram_bytes, const char *io) {
     close(fd);
     cr_assert_eq(stk_model_open(&r.model, MODEL), 0, "%s", stk_error_detail());
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = 128;
     o.n_seq_max = 2;
     o.n_threads = 2;
@@ -187,7 +187,7 @@ Test(replay, a_cut_trace_is_replayed_up_to_the_cut_and_cannot_be_verified) {
     cr_assert_eq(stk_replay(r.trace, NULL, &result), 0, "%s", stk_error_detail());
     cr_assert_eq(result.complete, 0);
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = 1;
     cr_assert_eq(stk_replay(r.trace, &o, &result), STK_ESTATE);
     unlink(r.trace);
@@ -199,11 +199,11 @@ Test(replay, options_are_checked) {
     end(&r);
     stk_replay_result result = {.struct_bytes = sizeof result};
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = 1;
     o.ram_bytes = 1 << 20;
     cr_assert_eq(stk_replay(r.trace, &o, &result), STK_EINVAL);
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.io = "uring";
     cr_assert_eq(stk_replay(r.trace, &o, &result), STK_EINVAL);
     o.io = NULL;

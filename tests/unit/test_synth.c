@@ -29,8 +29,8 @@ static void teardown(void) {
 }
 
 static stk_synth_options options(const char *type) {
-    stk_synth_options o = {.struct_bytes = sizeof o};
-    stk_synth_options_default(&o);
+    stk_synth_options o;
+    stk_synth_options_default(&o, sizeof o);
     o.shape = "tiny";
     o.type = type;
     return o;
@@ -68,7 +68,7 @@ static bool same(const char *a, const char *b) {
 static stk_engine *open_engine(const char *path, const char *trace, stk_model **model) {
     stk_engine_options o = {.struct_bytes = sizeof o};
     stk_engine *e;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_threads = 2;
     o.n_ctx = 1024;
     o.n_batch = 64;

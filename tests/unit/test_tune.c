@@ -44,7 +44,7 @@ TestSuite(tune, .init = make, .fini = clean);
 
 static stk_tune_options options(void) {
     stk_tune_options o;
-    stk_tune_options_default(&o);
+    stk_tune_options_default(&o, sizeof o);
     o.fraction = 0.4;
     o.n_threads = 2;
     o.profile = profile;
@@ -62,7 +62,7 @@ static int tune(const stk_tune_options *o, stk_tune_result *r) {
 static stk_replay_result replayed(const char *io) {
     stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.profile = profile;
     o.io = io;
     cr_assert_eq(stk_replay(path, &o, &r), 0, "%s", stk_error_detail());
@@ -110,7 +110,7 @@ Test(tune, explicit_options_win_over_a_profile) {
     stk_replay_detail d = {.struct_bytes = sizeof d};
     stk_replay_options ro;
     stk_replay_result x = {.struct_bytes = sizeof x};
-    stk_replay_options_default(&ro);
+    stk_replay_options_default(&ro, sizeof ro);
     ro.profile = profile;
     ro.policy = "random";
     ro.scope = STK_SCOPE_GLOBAL;

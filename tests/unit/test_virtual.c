@@ -95,7 +95,7 @@ static stk_cost costs(void) {
 
 static stk_replay_result run(const char *io) {
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.io = io;
     stk_replay_result r = {.struct_bytes = sizeof r};
     cr_assert_eq(stk_replay(path, &o, &r), 0, "%s", stk_error_detail());
