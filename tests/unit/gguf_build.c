@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "experts/quant.h"
+#include "tests/temp.h"
 
 typedef struct bytes {
     unsigned char *data;
@@ -189,7 +190,7 @@ void gguf_build_write_split(const gguf_build *b, const char *stem, uint32_t n_pa
     }
 }
 
-static char dir[32];
+static char dir[TEMP_PATH];
 
 static void remove_dir(void) {
     DIR *d = opendir(dir);
@@ -200,11 +201,10 @@ static void remove_dir(void) {
 }
 
 const char *test_path(const char *name) {
-    static char paths[4][256];
+    static char paths[4][TEMP_PATH + 64];
     static unsigned next;
     if (!dir[0]) {
-        snprintf(dir, sizeof dir, "/tmp/stk-test-XXXXXX");
-        need(mkdtemp(dir));
+        temp_make_dir(dir, "stoker-test");
         atexit(remove_dir);
     }
     char *path = paths[next++ % STK_ARRAY_LEN(paths)];

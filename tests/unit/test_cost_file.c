@@ -7,16 +7,13 @@
 #include <unistd.h>
 
 #include "src/cost_file.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 
-static char dir[64], path[128];
+static char dir[TEMP_PATH], path[TEMP_PATH + 32];
 
-static void setup(void) {
-    strcpy(dir, "/tmp/stoker-cost-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/cost.json", dir);
-}
+static void setup(void) { snprintf(path, sizeof path, "%s/cost.json", temp_make_dir(dir, "stoker-cost")); }
 
 static void teardown(void) {
     unlink(path);
@@ -113,7 +110,7 @@ Test(cost_file, out_and_in_again, .init = setup, .fini = teardown) {
 
 Test(cost_file, a_file_that_cannot_be_written_changes_nothing, .init = setup, .fini = teardown) {
     stk_cost_file f = sample(false);
-    char bad[160];
+    char bad[TEMP_PATH + 32];
     snprintf(bad, sizeof bad, "%s/none/cost.json", dir);
     cr_assert_eq(stk_cost_file_save(bad, &f), STK_EIO);
     cr_assert_not_null(strstr(stk_error_detail(), bad));
@@ -121,9 +118,9 @@ Test(cost_file, a_file_that_cannot_be_written_changes_nothing, .init = setup, .f
     DIR *d = opendir(dir);
     for (struct dirent *e; (e = readdir(d));) cr_assert_eq(e->d_name[0], '.', "%s was left", e->d_name);
     closedir(d);
-    char beside[96];
-    snprintf(beside, sizeof beside, "%s.", dir);
-    d = opendir("/tmp");
+    char beside[TEMP_PATH + 8];
+    snprintf(beside, sizeof beside, "%s.", strrchr(dir, '/') + 1);
+    d = opendir(temp_dir());
     for (struct dirent *e; (e = readdir(d));)
         cr_assert_neq(strncmp(e->d_name, beside, strlen(beside)), 0, "%s was left", e->d_name);
     closedir(d);
@@ -256,7 +253,7 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     stk_engine_options o;
     stk_engine *engine;
     stk_model *model;
-    char trace[160];
+    char trace[TEMP_PATH + 32];
     f.wake_ns = 40000;
     f.event_ns = f.lookahead_ns = 8000;
     f.read_ns_per_byte = 0.2;

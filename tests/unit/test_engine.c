@@ -10,6 +10,7 @@
 
 #include "cache/policy.h"
 #include "src/stoker.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -111,10 +112,8 @@ Test(engine, the_least_memory_gives_the_same_bits_and_less_is_refused_by_name) {
  * the budget from the trace's header, repeats every decision. */
 Test(engine, every_policy_gives_the_same_bits_and_is_verified) {
     float *want = reference();
-    char trace[] = "/tmp/stoker-engine-XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "stoker-engine");
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         if (ops->needs_future) continue;
@@ -388,10 +387,8 @@ Test(engine, defaults_of_an_older_caller_stay_in_its_struct) {
 }
 
 Test(engine, a_trace_is_never_written_over_the_model) {
-    char path[] = "/tmp/stoker-engine-XXXXXX", link[64];
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    FILE *from = fopen(MODEL, "rb"), *to = fdopen(fd, "wb");
+    char path[TEMP_PATH], link[TEMP_PATH + 8];
+    FILE *from = fopen(MODEL, "rb"), *to = fopen(temp_file(path, "stoker-engine"), "wb");
     static char bytes[1 << 20];
     size_t n = fread(bytes, 1, sizeof bytes, from);
     cr_assert(n > 0 && n < sizeof bytes && fwrite(bytes, 1, n, to) == n);

@@ -263,7 +263,7 @@ Test(gguf_parse, large_metadata) {
 }
 
 Test(gguf_parse, not_a_file_to_read) {
-    assert_fails("/tmp", STK_EFORMAT, "/tmp: a directory, not a GGUF file");
+    assert_fails("/", STK_EFORMAT, "/: a directory, not a GGUF file");
     assert_fails("/nowhere/x.gguf", STK_EIO, "/nowhere/x.gguf: cannot open: No such file");
     const char *fifo = test_path("fifo");
     cr_assert_eq(mkfifo(fifo, 0600), 0);

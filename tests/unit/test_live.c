@@ -9,25 +9,18 @@
 
 #include "cache/policy.h"
 #include "src/engine.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 #define OTHER STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
 enum { N = 40 };
 
-static char trace[64], warm[64];
-
-static void name_file(char *path, const char *template) {
-    strcpy(path, template);
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
-}
+static char trace[TEMP_PATH], warm[TEMP_PATH];
 
 static void set_up(void) {
-    name_file(trace, "/tmp/stoker-live-XXXXXX");
-    name_file(warm, "/tmp/stoker-warm-XXXXXX");
-    unlink(warm);
+    temp_file(trace, "stoker-live");
+    unlink(temp_file(warm, "stoker-warm"));
 }
 static void tear_down(void) {
     unlink(trace);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/machine.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 
@@ -85,8 +86,8 @@ static void tree_put(const char *root, const char *path, const char *text) {
 }
 
 Test(machine, faults_come_with_what_to_do) {
-    char root[] = "/tmp/stoker-root-XXXXXX", command[128];
-    cr_assert_not_null(mkdtemp(root));
+    char root[TEMP_PATH], command[TEMP_PATH + 16];
+    temp_make_dir(root, "stoker-root");
     tree_put(root, "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
     tree_put(root, "/proc/self/cgroup", "0::/box\n");
     tree_put(root, "/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");

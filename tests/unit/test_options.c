@@ -7,6 +7,7 @@
 
 #include "cache/policy.h"
 #include "src/cli/options.h"
+#include "tests/temp.h"
 
 /* The program's own table lies beside main(); options read no more of it than this. */
 const cli_verb cli_verbs[] = {{.bit = CLI_RUN, .name = "run"},
@@ -124,10 +125,8 @@ Test(options, lists) {
 }
 
 Test(options, list_from_a_file) {
-    char path[] = "/tmp/stk_options_XXXXXX", arg[64];
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    FILE *f = fdopen(fd, "w");
+    char path[TEMP_PATH], arg[TEMP_PATH + 1];
+    FILE *f = fopen(temp_file(path, "stoker-options"), "w");
     cr_assert_not_null(f);
     fputs("1, 2\n3\t4\n", f);
     fclose(f);

@@ -11,6 +11,7 @@
 
 #include "cache/cache.h"
 #include "src/policy_user.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -465,10 +466,8 @@ Test(policy_user, a_run_with_hooks_is_verified_with_the_same_hooks) {
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     stk_model_info info = {.struct_bytes = sizeof info};
     cr_assert_eq(stk_model_get_info(model, &info), 0);
-    char trace[] = "/tmp/stoker-hooks-XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "stoker-hooks");
     for (int refuses = 0; refuses < 2; refuses++) {
         user u = {0}, v = {0}, w = {0};
         stk_policy_hooks h = hooks_of(&u);

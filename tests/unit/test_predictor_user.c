@@ -8,6 +8,7 @@
 
 #include "src/predictor_user.h"
 #include "tests/predict_events.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -224,10 +225,8 @@ static stk_stats run_engine(const stk_model *model, const stk_predictor_hooks *h
 }
 
 Test(predictor_user, a_run_verifies_and_replays_the_same) {
-    char trace[] = "/tmp/stk_predictor_user_XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "stoker-predictor-user");
     stk_model *model;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     stk_model_info info = {.struct_bytes = sizeof info};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/stoker.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -15,14 +16,12 @@ typedef struct live {
     stk_engine *engine;
     stk_stats stats; /* at the end */
     uint64_t ram_bytes_min;
-    char trace[64];
+    char trace[TEMP_PATH];
 } live;
 
 static live start(uint64_t ram_bytes, const char *io) {
-    live r = {.stats = {.struct_bytes = sizeof r.stats}, .trace = "/tmp/stoker-replay-XXXXXX"};
-    int fd = mkstemp(r.trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    live r = {.stats = {.struct_bytes = sizeof r.stats}};
+    temp_file(r.trace, "stoker-replay");
     cr_assert_eq(stk_model_open(&r.model, MODEL), 0, "%s", stk_error_detail());
     stk_engine_options o;
     stk_engine_options_default(&o, sizeof o);

@@ -10,16 +10,17 @@
 #include <unistd.h>
 
 #include "src/base.h"
+#include "tests/temp.h"
 #include "traces/trace.h"
 
 #define EMBER STK_TEST_DATA "/ember-q4_k_m.gguf"
 
-static char model_path[64], other_path[64], trace_path[64];
+static char model_path[TEMP_PATH], other_path[TEMP_PATH], trace_path[TEMP_PATH];
 
 static void setup(void) {
-    snprintf(model_path, sizeof model_path, "/tmp/stk_synth_%d.gguf", (int)getpid());
-    snprintf(other_path, sizeof other_path, "/tmp/stk_synth_%d_other.gguf", (int)getpid());
-    snprintf(trace_path, sizeof trace_path, "/tmp/stk_synth_%d.trace", (int)getpid());
+    unlink(temp_file(model_path, "stoker-synth"));
+    unlink(temp_file(other_path, "stoker-synth"));
+    unlink(temp_file(trace_path, "stoker-synth"));
 }
 
 static void teardown(void) {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "tests/alloc_count.h"
+#include "tests/temp.h"
 #include "tests/trace_random.h"
 #include "traces/trace_format.h"
 
@@ -173,10 +174,9 @@ Test(trace_write, a_file_size_limit_is_reported_and_raises_no_signal) {
 }
 
 Test(trace_write, a_full_disk_is_reported) {
-    char dir[] = "/tmp/stk_full_XXXXXX", path[64];
+    char dir[TEMP_PATH], path[TEMP_PATH + 8];
     tr_header(&t, 1);
-    cr_assert_not_null(mkdtemp(dir));
-    if (mount("none", dir, "tmpfs", 0, "size=256k") < 0) {
+    if (mount("none", temp_make_dir(dir, "stoker-full"), "tmpfs", 0, "size=256k") < 0) {
         rmdir(dir);
         cr_skip_test("a tmpfs cannot be mounted here");
     }

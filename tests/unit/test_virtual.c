@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "src/cost.h"
+#include "tests/temp.h"
 #include "traces/trace.h"
 
 enum { E = 8, K = 2, MB = 1000000 };
 
-static char path[64];
+static char path[TEMP_PATH];
 
 static stk_trace_writer *begin(void) {
     static stk_trace_extent extents[E];
@@ -35,10 +36,7 @@ static stk_trace_writer *begin(void) {
                           .policy = "lru",
                           .params = "",
                           .io = ""};
-    strcpy(path, "/tmp/stoker-virtual-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    temp_file(path, "stoker-virtual");
     stk_trace_writer *w;
     cr_assert_eq(stk_trace_writer_open(&w, path, &h), 0, "%s", stk_error_detail());
     return w;
@@ -183,10 +181,7 @@ static stk_trace_writer *begin_parts(void) {
                           .policy = "lru",
                           .params = "",
                           .io = ""};
-    strcpy(path, "/tmp/stoker-virtual-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    temp_file(path, "stoker-virtual");
     stk_trace_writer *w;
     cr_assert_eq(stk_trace_writer_open(&w, path, &h), 0, "%s", stk_error_detail());
     return w;
