@@ -181,8 +181,7 @@ MISTAKE(list_empty, "stoker: logits: --tokens takes a list of numbers from 0, no
 MISTAKE(list_overflow, "stoker: logits: --tokens takes a list of numbers from 0, not '4294967296'\n", "logits", "--tokens",
         "4294967296")
 MISTAKE(abbreviated, "stoker: run: unknown option '--toke'; did you mean --tokens?\n", "run", "--toke", "1")
-MISTAKE(abbreviated_to_a_letter, "stoker: replay: '-p' may mean several options (stoker replay --help)\n", "replay", "-p", "lru",
-        "x")
+MISTAKE(abbreviated_to_a_letter, "stoker: replay: no option '-p' here; it belongs to `stoker run`\n", "replay", "-p", "lru", "x")
 MISTAKE(operand_missing, "stoker: replay: which FILE? (stoker replay FILE)\n", "replay")
 MISTAKE(operands_missing, "stoker: synth: which SHAPE TYPE? (stoker synth SHAPE TYPE)\n", "synth")
 MISTAKE(second_operand_missing, "stoker: synth: which TYPE? (stoker synth SHAPE TYPE)\n", "synth", "a")
