@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include "src/profile_file.h"
+#include "tests/temp.h"
 
 enum { N_LAYER = 3, N_EXPERT = 12, K = 2, N_SEQ = 5, STEPS = 60 };
 
-static char dir[64], path[96], profile[96], report[96], state[96];
+static char dir[TEMP_PATH], path[TEMP_PATH + 8], profile[TEMP_PATH + 8], report[TEMP_PATH + 8], state[TEMP_PATH + 8];
 
 static uint32_t rng = 9;
 static uint32_t below(uint32_t n) {
@@ -20,8 +21,7 @@ static uint32_t below(uint32_t n) {
 
 /* A few experts are used often, with scans through the others between: what lru is bad at. */
 static void make(void) {
-    snprintf(dir, sizeof dir, "/tmp/test-tune-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    temp_make_dir(dir, "stoker-tune");
     snprintf(path, sizeof path, "%s/t.csv", dir);
     snprintf(profile, sizeof profile, "%s/p.json", dir);
     snprintf(report, sizeof report, "%s/r.html", dir);
