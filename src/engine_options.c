@@ -42,11 +42,9 @@ static int take_profile(stk_engine *e) {
     stk_engine_options *o = &e->o;
     stk_profile_file *p = &e->profile;
     const stk_catalogue *cat = e->model->experts;
-    stk_gguf_string name = {"", 0};
     if (!o->profile) return STK_OK;
     STK_TRY(stk_profile_file_load(o->profile, p));
-    STK_TRY(stk_gguf_str(e->model->gguf, "general.name", &name));
-    STK_TRY(stk_profile_file_check(p, o->profile, name.text, stk_catalogue_n_layer(cat), stk_catalogue_n_expert(cat),
+    STK_TRY(stk_profile_file_check(p, o->profile, e->model->name, stk_catalogue_n_layer(cat), stk_catalogue_n_expert(cat),
                                    e->model->hp.n_expert_used));
     if (!o->ram_bytes) o->ram_bytes = p->ram_bytes ? p->ram_bytes : (uint64_t)(p->fraction * (double)stk_slots_all_bytes(cat));
     if (!o->policy && !o->hooks) o->policy = p->policy;
