@@ -374,7 +374,7 @@ STK_API void stk_engine_options_default(stk_engine_options *options, size_t stru
 /*
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
  * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL (a profile of another model among them), STK_EUNSUPPORTED,
- * STK_ENOSPC (trace), STK_ECANCELED (by the progress callback).
+ * STK_ENOSPC (trace), STK_ESTATE (another run is writing the trace), STK_ECANCELED (by the progress callback).
  *
  * With `warm`, the experts that the file names are read before this returns, and stk_engine_close writes the file anew, whole or
  * not at all. A file that is not there is an empty one. Of another budget: those who would leave first stay behind; of another
