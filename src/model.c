@@ -22,7 +22,15 @@ static int format_meta(stk_model *m) {
         ok = m->meta_text[i] != NULL;
     }
     free(text);
+    const stk_gguf_value *name = stk_gguf_find(m->gguf, "general.name");
+    if (name && name->type == STK_GGUF_STRING) stk_gguf_format(name, m->name, sizeof m->name);
     return ok ? 0 : stk_fail(STK_ENOMEM, "%s: the system refused memory for its metadata", stk_gguf_path(m->gguf, 0));
+}
+
+/* Puts the file's name in front of an error's text; errors of metadata values begin with it already. */
+static int name_file(const stk_model *m, int rc) {
+    const char *path = stk_gguf_path(m->gguf, 0);
+    return strncmp(stk_error_detail(), path, strlen(path)) == 0 ? rc : stk_fail_in(rc, "%s", path);
 }
 
 /* A model without a tokenizer that this build knows still computes logits: the error waits for the first call that needs one. */
@@ -33,8 +41,8 @@ static int open_tokenizer(stk_model *m) {
         m->tokenizer_rc = stk_fail(STK_EUNSUPPORTED, "the file has no tokenizer (no metadata key tokenizer.ggml.model)");
     }
     if (m->tokenizer_rc == 0) return 0;
-    if (m->tokenizer_rc == STK_ENOMEM) return stk_fail_in(m->tokenizer_rc, "%s", stk_gguf_path(m->gguf, 0));
-    stk_fail_in(m->tokenizer_rc, "%s", stk_gguf_path(m->gguf, 0));
+    int rc = name_file(m, m->tokenizer_rc);
+    if (rc == STK_ENOMEM) return rc;
     m->tokenizer_error = strdup(stk_error_detail());
     return m->tokenizer_error ? 0 : stk_fail(STK_ENOMEM, "%s: the system refused memory", stk_gguf_path(m->gguf, 0));
 }
@@ -79,15 +87,6 @@ static int give(void *info, uint32_t struct_bytes, const void *full, size_t full
     return 0;
 }
 
-/* As text for people: control characters are escaped, since it goes to terminals. */
-static const char *model_name(const stk_model *model) {
-    const stk_gguf_value *name = stk_gguf_find(model->gguf, "general.name");
-    if (!name || name->type != STK_GGUF_STRING) return "";
-    for (uint64_t i = 0; i < stk_gguf_n_value(model->gguf); i++)
-        if (stk_gguf_value_at(model->gguf, i) == name) return model->meta_text[i];
-    return "";
-}
-
 int stk_model_get_info(const stk_model *model, stk_model_info *info) {
     if (!model || !info) return stk_fail(STK_EINVAL, "stk_model_get_info: an argument is NULL");
     const stk_hparams *hp = &model->hp;
@@ -107,7 +106,7 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
         .dense_bytes = model->dense_bytes,
         .token_bytes = model->token_bytes,
         .arch = model->family->arch,
-        .name = model_name(model),
+        .name = model->name,
         .ram_bytes_min = stk_slots_least_bytes(model->experts, hp->n_expert_used),
         .ram_bytes_all = stk_slots_all_bytes(model->experts),
     };

@@ -57,6 +57,8 @@ struct stk_model {
     int tokenizer_rc;
     char *tokenizer_error;
     char **meta_text; /* [stk_gguf_n_value] */
+    char name[256];   /* general.name, "" where there is none; as text for people: cut with dots where it is longer, and control
+                         characters are escaped, since it goes to terminals */
     uint64_t n_param;
     uint64_t expert_bytes;
     uint64_t dense_bytes;

@@ -35,9 +35,10 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
-    stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
-    uint32_t depth;         /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    stk_chooser *chooser;       /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch;     /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
+    uint32_t depth;             /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
@@ -48,10 +49,8 @@ typedef struct replay {
     stk_spec policy;                   /* of o.policy */
 } replay;
 
-void stk_replay_options_default(stk_replay_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
-    o->scope = STK_SCOPE_AUTO;
+void stk_replay_options_default(stk_replay_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_replay_options){.scope = STK_SCOPE_AUTO}, sizeof *o);
 }
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
@@ -445,7 +444,10 @@ static int run_step(replay *r, const stk_trace_step *step) {
 }
 
 static int take_resize(replay *r, const stk_trace_resize *resize) {
-    if (!has_recorded_slots(r)) return STK_OK;
+    if (!has_recorded_slots(r)) {
+        r->n_resize_left_out++;
+        return STK_OK;
+    }
     stk_virtual_clear(&r->virtual); /* what is on its way is taken for there, as experts of a resize move */
     return stk_decide_resize(r->cache, r->header->n_class, r->o.verify ? NULL : r->budget.classes, resize);
 }
@@ -511,6 +513,7 @@ static int run_decisions(replay *r, stk_stats *stats) {
     int rc = stk_decide_run(&d);
     free(ahead);
     STK_TRY(rc);
+    r->n_resize_left_out = d.n_resize_left_out;
     stk_decide_count(&d, stats);
     return STK_OK;
 }
@@ -558,6 +561,9 @@ static int run(replay *r, const char *path, stk_replay_result *result) {
     }
     if (r->o.verify && stk_source_cut(r->source))
         return stk_fail(STK_ESTATE, "%s is cut off: it has no counters to compare with", path);
+    if (r->n_resize_left_out)
+        stk_log(STK_LOG_WARN, "the recorded run was resized %" PRIu64 " times; this replay keeps its own budget throughout",
+                r->n_resize_left_out);
     fill_result(r, &stats, result);
     if (r->o.detail) fill_detail(r, r->o.detail);
     return STK_OK;
@@ -569,12 +575,8 @@ int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_optio
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_replay: trace %u is NULL", i);
     replay r = {.inside = inside};
-    stk_replay_options_default(&r.o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof r.o)
-            return stk_fail(STK_EINVAL, "replay options of %u bytes; this library knows %zu", options->struct_bytes, sizeof r.o);
-        memcpy(&r.o, options, options->struct_bytes);
-    }
+    stk_replay_options_default(&r.o, sizeof r.o);
+    if (options) STK_TRY(stk_struct_take(&r.o, sizeof r.o, options, "replay options"));
     if (result->struct_bytes < sizeof result->struct_bytes)
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))

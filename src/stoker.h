@@ -6,8 +6,9 @@
  * (generation, perplexity, serving) is a loop around it. The output never depends on what was cached.
  *
  * Calls return 0 or a count on success and a negative STK_E... on failure; stk_error_detail() then says what, where and what to
- * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by stk_..._default() or by the caller to
- * the size it was compiled with, so that old callers keep working. No inline functions, no varargs, no structs by value.
+ * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by the caller or by stk_..._default() to
+ * the size that the caller was compiled with, so that old callers keep working: nothing behind that is read or written. Options
+ * that are larger than this library knows are refused with STK_EINVAL. No inline functions, no varargs, no structs by value.
  *
  * Threads: a model may be shared between threads. An engine, sampler or decoder belongs to one thread at a time, except for
  * stk_cancel, which any thread or signal handler may call. Ownership: who opens closes; stk_..._close(&p) accepts NULL and clears
@@ -30,7 +31,7 @@ extern "C" {
 #endif
 
 /* Raised whenever an existing declaration changes its meaning; additions at the end of a struct do not raise it. */
-#define STK_ABI_VERSION 1
+#define STK_ABI_VERSION 2
 STK_API uint32_t stk_abi_version(void);
 /* "major.minor.patch". */
 STK_API const char *stk_version(void);
@@ -366,12 +367,14 @@ typedef struct stk_engine_options {
     const char *profile; /* NULL, or a file of stk_tune: what is NULL or 0 here of ram_bytes, policy, scope, predictor (with
                             predict_depth) is as it says */
 } stk_engine_options;
-STK_API void stk_engine_options_default(stk_engine_options *options);
+/* Sets the first `struct_bytes` bytes of *options, sizeof *options of the caller, to the defaults, struct_bytes among them, and
+ * none behind. So do the other stk_..._options_default(). */
+STK_API void stk_engine_options_default(stk_engine_options *options, size_t struct_bytes);
 
 /*
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
  * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL (a profile of another model among them), STK_EUNSUPPORTED,
- * STK_ENOSPC (trace), STK_ECANCELED (by the progress callback).
+ * STK_ENOSPC (trace), STK_ESTATE (another run is writing the trace), STK_ECANCELED (by the progress callback).
  *
  * With `warm`, the experts that the file names are read before this returns, and stk_engine_close writes the file anew, whole or
  * not at all. A file that is not there is an empty one. Of another budget: those who would leave first stay behind; of another
@@ -641,7 +644,7 @@ typedef struct stk_calibrate_options {
     stk_progress_fn progress; /* in parts of the work */
     void *progress_user;
 } stk_calibrate_options;
-STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
+STK_API void stk_calibrate_options_default(stk_calibrate_options *options, size_t struct_bytes);
 /*
  * Measures what things take on this machine and writes it to `path` (the form is in src/cost_file.h), whole or not at all:
  * experts of every format by token count, packing, the drive alone and while the CPU computes; with a model its own experts and
@@ -668,7 +671,7 @@ typedef struct stk_sampler_options {
     uint32_t reserved;
     uint64_t seed;
 } stk_sampler_options;
-STK_API void stk_sampler_options_default(stk_sampler_options *options);
+STK_API void stk_sampler_options_default(stk_sampler_options *options, size_t struct_bytes);
 STK_API int stk_sampler_open(stk_sampler **out, const stk_sampler_options *options, uint32_t n_vocab);
 STK_API void stk_sampler_close(stk_sampler **sampler);
 /* Tells the sampler of a token that stands in the text, for the repetition penalty. */
@@ -702,7 +705,7 @@ typedef struct stk_trace_info {
     uint64_t n_slot;       /* of the recorded run; 0: none */
     uint64_t ram_bytes;
     const char *format; /* "stoker", "route.csv", "mrt8", "csv", "jsonl", "router-trace" */
-    const char *model;  /* this and the following: "" where the trace does not say */
+    const char *model;  /* this and the following: "" where the trace does not say; what no terminal should see is escaped */
     const char *policy;
     const char *io;
     const char *params; /* of the policy */
@@ -744,7 +747,7 @@ typedef struct stk_trace_convert_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_trace_convert_options;
-STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options);
+STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options, size_t struct_bytes);
 /*
  * Writes the traces, one after another, to `path`, which appears whole or not at all; sequences and steps are numbered on. One
  * whole trace of Stoker's own stays what it was and can be verified; what was cut or merged cannot. Errors: as stk_trace_open;
@@ -849,7 +852,7 @@ typedef struct stk_replay_result {
     uint64_t virtual_ns;
     stk_stats stats; /* times are those of the virtual clock, 0 without io; last, since it grows */
 } stk_replay_result;
-STK_API void stk_replay_options_default(stk_replay_options *options);
+STK_API void stk_replay_options_default(stk_replay_options *options, size_t struct_bytes);
 /*
  * Replays a trace. With `io` or `verify` it goes through the same cache and scheduler as a run; otherwise through the cache
  * alone, which decides the same. n_slot and fraction say what the cache holds; ram_bytes includes the slots that a policy which
@@ -881,7 +884,7 @@ typedef struct stk_tune_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_tune_options;
-STK_API void stk_tune_options_default(stk_tune_options *options);
+STK_API void stk_tune_options_default(stk_tune_options *options, size_t struct_bytes);
 
 /* The best configuration found, beside the default: lru, one cache for all layers, and what the next layer's router names read
  * ahead (with imported traces, which do not know it: nothing). All figures are of decoding, if the traces have any. */
@@ -936,7 +939,7 @@ typedef struct stk_plan_options {
     uint64_t vram_cap_bytes; /* of the device; 0: the cost table's */
     const char *cost;        /* NULL, a file of stk_calibrate, or a known machine; with a GPU in it, that is planned for */
 } stk_plan_options;
-STK_API void stk_plan_options_default(stk_plan_options *options);
+STK_API void stk_plan_options_default(stk_plan_options *options, size_t struct_bytes);
 
 /* What goes where. All bytes are reserved ones. */
 typedef struct stk_plan_info {
@@ -981,7 +984,7 @@ typedef struct stk_synth_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_synth_options;
-STK_API void stk_synth_options_default(stk_synth_options *options);
+STK_API void stk_synth_options_default(stk_synth_options *options, size_t struct_bytes);
 /*
  * Writes a GGUF model of random weights in the sizes and formats of a real one, for measuring speed here and in other programs.
  * Shapes: qwen3-30b-a3b, mixtral-8x7b, tiny, and for other programs alone deepseek-v2-lite and qwen2-57b-a14b; each also with

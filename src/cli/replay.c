@@ -181,7 +181,7 @@ static int check(const cli_settings *s) {
 
 static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
-    stk_replay_options_default(o);
+    stk_replay_options_default(o, sizeof *o);
     o->verify = s->verify;
     o->ram_bytes = s->ram_bytes;
     o->n_slot = (uint64_t)s->n_slot;

@@ -15,7 +15,7 @@ static const char *const trace = STK_SAMPLES "/qwen.route.csv.zst";
 static stk_replay_options options(const char *mode, uint64_t vram, uint64_t ram) {
     stk_replay_options o;
     o.struct_bytes = sizeof o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.cost = "4090";
     o.mode = mode;
     o.vram_bytes = vram;

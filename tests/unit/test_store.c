@@ -10,7 +10,7 @@ enum { L = 2, E = 4, N_SLOT = 4, N_EMBD = 256, FILE_BYTES = 2 << 20 };
 #define SLOW "emu:20M,1ms"
 
 typedef struct fixture {
-    char path[64];
+    char path[TEMP_PATH];
     stk_catalogue *cat;
     stk_io *io;
     stk_slots *slots;
@@ -49,7 +49,7 @@ static void open_catalogue(fixture *t, bool beyond) {
 static void begin(fixture *t, const char *spec, uint32_t depth, uint32_t n_share, bool beyond) {
     const uint32_t n_slot[L] = {N_SLOT, N_SLOT};
     memset(t, 0, sizeof *t);
-    make_file(t->path, "/tmp", FILE_BYTES);
+    make_file(t->path, temp_dir(), FILE_BYTES);
     open_catalogue(t, beyond);
     t->io = open_one(spec, t->path, depth, 0);
     cr_assert_eq(stk_slots_open(&t->slots, t->cat, n_slot, false), 0, "%s", stk_error_detail());

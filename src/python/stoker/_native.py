@@ -20,7 +20,7 @@ from typing import Any, Callable, Optional
 from . import _structs as s
 from .errors import LibraryError, error_of
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 ENVIRONMENT = "STOKER_LIBRARY"
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -55,7 +55,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_chat_format": (_i64, [_P, _ptr(s.ChatMessageStruct), _size, _P, _size]),
     "stk_get_method": (_int, [_u32, _u32, _ptr(s.MethodInfoStruct)]),
     "stk_get_method_param": (_int, [_u32, _u32, _u32, _ptr(s.ParamInfoStruct)]),
-    "stk_engine_options_default": (None, [_ptr(s.EngineOptionsStruct)]),
+    "stk_engine_options_default": (None, [_ptr(s.EngineOptionsStruct), _size]),
     "stk_engine_open": (_int, [_PP, _P, _ptr(s.EngineOptionsStruct)]),
     "stk_engine_close": (_int, [_PP]),
     "stk_engine_get_memory": (_int, [_P, _ptr(s.MemoryInfoStruct)]),
@@ -89,11 +89,11 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_engine_measure_drive": (_int, [_P, _ptr(c.c_double)]),
     "stk_get_machine": (_int, [_ptr(s.MachineInfoStruct)]),
     "stk_doctor": (_int, [_str, s.FindingFn, _P]),
-    "stk_calibrate_options_default": (None, [_ptr(s.CalibrateOptionsStruct)]),
+    "stk_calibrate_options_default": (None, [_ptr(s.CalibrateOptionsStruct), _size]),
     "stk_calibrate": (_int, [_P, _ptr(s.CalibrateOptionsStruct), _str]),
     "stk_cost_check": (_int, [_str]),
     "stk_machine_list": (_str, [_u32]),
-    "stk_sampler_options_default": (None, [_ptr(s.SamplerOptionsStruct)]),
+    "stk_sampler_options_default": (None, [_ptr(s.SamplerOptionsStruct), _size]),
     "stk_sampler_open": (_int, [_PP, _ptr(s.SamplerOptionsStruct), _u32]),
     "stk_sampler_close": (None, [_PP]),
     "stk_sampler_accept": (_int, [_P, _i32]),
@@ -103,17 +103,17 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_trace_get_info": (_int, [_P, _ptr(s.TraceInfoStruct)]),
     "stk_trace_next": (_int, [_P, _ptr(s.TraceEventStruct)]),
     "stk_trace_is_cut": (_int, [_P]),
-    "stk_trace_convert_options_default": (None, [_ptr(s.TraceConvertOptionsStruct)]),
+    "stk_trace_convert_options_default": (None, [_ptr(s.TraceConvertOptionsStruct), _size]),
     "stk_trace_convert": (_int, [_ptr(_str), _u32, _str, _ptr(s.TraceConvertOptionsStruct)]),
     "stk_mode_list": (_str, [_u32, _ptr(_str)]),
-    "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct)]),
+    "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct), _size]),
     "stk_replay_many": (_int, [_ptr(_str), _u32, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
     "stk_replay": (_int, [_str, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
-    "stk_tune_options_default": (None, [_ptr(s.TuneOptionsStruct)]),
+    "stk_tune_options_default": (None, [_ptr(s.TuneOptionsStruct), _size]),
     "stk_tune": (_int, [_ptr(_str), _u32, _ptr(s.TuneOptionsStruct), _ptr(s.TuneResultStruct)]),
-    "stk_plan_options_default": (None, [_ptr(s.PlanOptionsStruct)]),
+    "stk_plan_options_default": (None, [_ptr(s.PlanOptionsStruct), _size]),
     "stk_plan": (_int, [_P, _ptr(s.PlanOptionsStruct), _ptr(s.PlanInfoStruct)]),
-    "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct)]),
+    "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct), _size]),
     "stk_synth": (_int, [_str, _ptr(s.SynthOptionsStruct)]),
 }
 

@@ -126,7 +126,7 @@ class Engine(Handle):
         self._timeline: Optional[Timeline] = None
         try:
             o = s.EngineOptionsStruct()
-            lib().stk_engine_options_default(c.byref(o))
+            lib().stk_engine_options_default(c.byref(o), c.sizeof(o))
             o.n_ctx = as_int(n_ctx, "n_ctx")
             o.n_batch = as_int(n_batch, "n_batch")
             o.n_seq_max = as_int(n_seq, "n_seq")

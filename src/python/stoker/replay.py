@@ -135,7 +135,7 @@ def replay(
     traces: list[PathLike] = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
     paths = (c.c_char_p * len(traces))(*[encode_path(path) for path in traces])
     o, r, callbacks = s.ReplayOptionsStruct(), s.ReplayResultStruct(), Callbacks()
-    lib().stk_replay_options_default(c.byref(o))
+    lib().stk_replay_options_default(c.byref(o), c.sizeof(o))
     o.verify = bool(verify)
     o.ram_bytes = parse_bytes(ram)
     o.n_slot = as_int(slots, "slots")

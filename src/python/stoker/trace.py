@@ -323,7 +323,7 @@ def convert(
     if format not in _FORMATS:
         raise InvalidArgumentError(f"format '{format}'; there are {', '.join(_FORMATS)}")
     o, callbacks = s.TraceConvertOptionsStruct(), Callbacks()
-    lib().stk_trace_convert_options_default(c.byref(o))
+    lib().stk_trace_convert_options_default(c.byref(o), c.sizeof(o))
     o.format = _FORMATS[format]
     o.first_step = as_int(first_step, "first_step", high=2**64 - 1)
     o.n_step = as_int(n_step, "n_step", high=2**64 - 1)
