@@ -61,10 +61,12 @@ static void measure_format(stk_calibrate_experts *b, enum stk_type type, stk_cos
 
 /* ---- What is read ---- */
 
-/* A read as the engine makes it, cut where the file ends: what is aligned more than the file needs may reach beyond. */
+/* A read as the engine makes it, if the part has one of its own; cut where the file ends: what is aligned more than the file
+ * needs may reach beyond. */
 static stk_calibrate_read read_of(const stk_model *model, uint32_t layer, uint32_t expert, enum stk_part part) {
     stk_part_read r;
     stk_catalogue_read(model->experts, layer, expert, part, STK_DIRECT_ALIGN, &r);
+    if (r.bytes == 0) return (stk_calibrate_read){.file = r.file};
     uint64_t end = stk_gguf_file_bytes(model->gguf, r.file) / STK_DIRECT_ALIGN * STK_DIRECT_ALIGN;
     if (r.file_offset + r.bytes <= end) return (stk_calibrate_read){r.file, r.file_offset, r.bytes};
     if (r.file_offset < end) return (stk_calibrate_read){r.file, r.file_offset, end - r.file_offset};

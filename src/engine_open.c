@@ -10,11 +10,15 @@
 /* The table of a cost file, or a plain desktop's. A file of another machine is taken for what it is: the run corrects it. */
 static int open_cost(stk_engine *e) {
     stk_cost_default(&e->cost);
-    if (!e->o.cost) return STK_OK;
+    if (!e->o.cost) {
+        if (e->model->packed) e->cost.arrive_ns_per_byte = 0;
+        return STK_OK;
+    }
     stk_cost_file *file = malloc(sizeof *file);
     if (!file) return stk_fail(STK_ENOMEM, "out of memory");
     int rc = stk_cost_file_load(e->o.cost, file);
     if (rc >= 0) stk_cost_file_table(file, e->model, &e->cost);
+    if (e->model->packed) e->cost.arrive_ns_per_byte = 0;
     if (rc >= 0 && (strcmp(file->cpu, e->ops->name) != 0 || file->n_threads != stk_pool_n_worker(e->pool)))
         stk_log(STK_LOG_INFO, "%s was measured with %s kernels and %u threads; this run has %s and %u", e->o.cost, file->cpu,
                 file->n_threads, e->ops->name, stk_pool_n_worker(e->pool));

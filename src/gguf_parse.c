@@ -146,8 +146,7 @@ static int take_name(reader *r, const char *field, uint64_t max_bytes, stk_gguf_
     return 0;
 }
 
-/* 0 for what is no plain item. */
-static uint64_t item_bytes(uint32_t type) {
+uint64_t stk_gguf_item_bytes(uint32_t type) {
     static const uint8_t bytes[] = {
         [STK_GGUF_U8] = 1,  [STK_GGUF_I8] = 1,  [STK_GGUF_BOOL] = 1, [STK_GGUF_U16] = 2, [STK_GGUF_I16] = 2, [STK_GGUF_U32] = 4,
         [STK_GGUF_I32] = 4, [STK_GGUF_F32] = 4, [STK_GGUF_U64] = 8,  [STK_GGUF_I64] = 8, [STK_GGUF_F64] = 8,
@@ -165,7 +164,7 @@ static int take_strings(reader *r, const char *field, uint64_t n, const void **o
 }
 
 static int take_items(reader *r, const char *field, uint32_t type, uint64_t n, const void **out) {
-    uint64_t size = item_bytes(type), at = r->pos;
+    uint64_t size = stk_gguf_item_bytes(type), at = r->pos;
     STK_TRY(check_count(r, field, n, size));
     unsigned char *items = stk_gguf_alloc(r->g, n, size);
     if (!items) return fail_memory(r, field);
@@ -193,7 +192,7 @@ static int take_value(reader *r, stk_gguf_value *v) {
         if (type == STK_GGUF_ARRAY) return fail_at(r, STK_EUNSUPPORTED, at, field, "arrays of arrays are not supported");
     }
     if (type == STK_GGUF_STRING) return take_strings(r, field, v->n, &v->data);
-    if (!item_bytes(type)) return fail_at(r, STK_EFORMAT, at, field, "unknown value type %" PRIu32, type);
+    if (!stk_gguf_item_bytes(type)) return fail_at(r, STK_EFORMAT, at, field, "unknown value type %" PRIu32, type);
     return take_items(r, field, type, v->n, &v->data);
 }
 
@@ -309,6 +308,7 @@ static int parse(reader *r) {
     STK_TRY(take(r, "metadata count", &n_value, sizeof n_value));
     STK_TRY(take_values(r, n_value));
     STK_TRY(take_tensors(r, n_tensor));
+    r->g->files[0].head_bytes = r->pos;
     return place_tensors(r);
 }
 

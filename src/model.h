@@ -22,6 +22,7 @@ typedef struct stk_weight {
     uint64_t offset;
     uint64_t bytes;
     const char *name; /* of the tensor, for messages */
+    bool in_stripes;  /* not rows: it lies as in memory (packed.h) */
 } stk_weight;
 
 typedef struct stk_layer {
@@ -44,6 +45,7 @@ typedef struct stk_layer {
 
 struct stk_model {
     stk_gguf *gguf;
+    uint32_t packed; /* version of the form that the file is packed in (packed.h), 0: a plain model */
     const stk_family *family;
     stk_hparams hp;
     stk_weight token_embd;  /* [n_vocab, n_embd] */

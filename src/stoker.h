@@ -102,6 +102,8 @@ typedef struct stk_model_info {
     const char *name;       /* "" when the file has none */
     uint64_t ram_bytes_min; /* the least budget of expert slots that it runs with */
     uint64_t ram_bytes_all; /* the budget that holds every expert */
+    uint32_t packed;        /* version of the form that stk_pack wrote it in; 0: a plain model */
+    uint32_t reserved;
 } stk_model_info;
 /* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
 STK_API int stk_model_get_info(const stk_model *model, stk_model_info *info);
@@ -123,6 +125,22 @@ typedef struct stk_tensor_info {
 } stk_tensor_info;
 STK_API uint64_t stk_model_n_tensor(const stk_model *model);
 STK_API int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *info);
+
+/* Layers whose experts have the same types and shapes. */
+typedef struct stk_expert_class_info {
+    uint32_t struct_bytes;
+    uint32_t n_layer;
+    uint64_t bytes; /* of one expert, as in a plain model; of its matrices: */
+    uint64_t gate_bytes;
+    uint64_t up_bytes;
+    uint64_t down_bytes;
+    const char *gate_type;
+    const char *up_type;
+    const char *down_type;
+} stk_expert_class_info;
+STK_API uint64_t stk_model_n_expert_class(const stk_model *model);
+/* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
+STK_API int stk_model_get_expert_class(const stk_model *model, uint64_t i, stk_expert_class_info *info);
 
 /* Whether `path` names one of the model's own files, by whatever name: 1 or 0. Ask before writing to it. */
 STK_API int stk_model_owns_file(const stk_model *model, const char *path);
@@ -969,6 +987,29 @@ typedef struct stk_plan_info {
  * would), STK_EINVAL, and those of the cost file.
  */
 STK_API int stk_plan(const stk_model *model, const stk_plan_options *options, stk_plan_info *info);
+
+/* ---- Packed models ------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_pack_options {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *io; /* how the model is read, as in stk_engine_options; NULL: "auto" */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_pack_options;
+STK_API void stk_pack_options_default(stk_pack_options *options, size_t struct_bytes);
+/*
+ * Writes `model` in a form whose reads need no permutation and in which one contiguous range, at a multiple of 4,096 bytes, is
+ * an expert. It is opened and runs as any model does, with the same output; it takes as much room; other programs refuse it. The
+ * file appears at `path` whole or not at all; a file of that name is replaced. options NULL: the defaults. Blocks.
+ *
+ * Errors: STK_EINVAL (the model is packed, or owns `path`), STK_ENOSPC (names what is needed and what is free), STK_EIO,
+ * STK_ENOMEM, STK_ECANCELED (by the progress callback).
+ */
+STK_API int stk_pack(const stk_model *model, const char *path, const stk_pack_options *options);
+/* Reads all of a packed model and compares it with the sums that it was written with. Errors: STK_EFORMAT (names what is
+ * damaged), STK_EINVAL (the model is not packed: there are no sums), STK_EIO, STK_ENOMEM, STK_ECANCELED. */
+STK_API int stk_pack_check(const stk_model *model, const stk_pack_options *options);
 
 /* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
 

@@ -11,7 +11,7 @@ enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 const cli_option cli_options[] = {
     {CLI_TUNE, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
      "the model that the traces are of: checked, and named in the profile"},
-    {ENGINE | CLI_DOCTOR | CLI_PLAN, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+    {ENGINE | CLI_DOCTOR | CLI_PLAN | CLI_PACK, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
      "the model, a GGUF file; of a split model any part"},
 
     /* What goes in and what comes out. */
@@ -31,7 +31,7 @@ const cli_option cli_options[] = {
      "go on after them with the N likeliest tokens, one by one"},
     {CLI_LOGITS, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL,
      "where the logits go: little-endian float32 [n_tokens, n_vocab]; - for stdout"},
-    {CLI_SYNTH, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL, "where the model goes"},
+    {CLI_SYNTH | CLI_PACK, 'o', "output", NULL, "FILE", CLI_TEXT, 0, 0, AT(output), NULL, "where the model goes"},
     {CLI_SYNTH, 0, "layers", NULL, "N", CLI_INT, 0, 1024, AT(n_layer), "0", "layers; 0: the shape's"},
     {CLI_SYNTH, 0, "vocab", NULL, "N", CLI_INT, 0, 16777216, AT(n_vocab), "0", "tokens of the vocabulary; 0: the shape's"},
     {CLI_SYNTH, 0, "route-from", NULL, "TRACE", CLI_TEXT, 0, 0, AT(route_from), NULL,
@@ -106,7 +106,7 @@ const cli_option cli_options[] = {
     {CLI_RUN | CLI_BENCH | CLI_PLAN, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f32", "type of the K cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f32", "type of the V cache"},
-    {ENGINE | CLI_DOCTOR, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
+    {ENGINE | CLI_DOCTOR | CLI_PACK, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
      "how experts are read: auto, uring, pread, or a modelled drive emu:BANDWIDTH,LATENCY[,reorder][,eio=N][,short=N]"},
     {CLI_REPLAY | CLI_TUNE, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
@@ -165,6 +165,8 @@ const cli_option cli_options[] = {
     /* What is shown. */
     {CLI_REPLAY, 0, "verify", NULL, NULL, CLI_FLAG, 0, 0, AT(verify), NULL, "repeat the recorded run and compare every decision"},
     {CLI_INSPECT, 0, "tensors", NULL, NULL, CLI_FLAG, 0, 0, AT(list_tensors), NULL, "list every tensor"},
+    {CLI_INSPECT, 0, "check", NULL, NULL, CLI_FLAG, 0, 0, AT(check), NULL,
+     "read all of a packed model and compare it with its checksums"},
     {CLI_REPLAY, 0, "csv", NULL, "FILE", CLI_TEXT, 0, 0, AT(csv), NULL, "write the figures of each layer"},
     {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_TUNE | CLI_PLAN, 0, "json", NULL, NULL,
      CLI_FLAG, 0, 0, AT(json), NULL, "print one JSON object instead of text"},
@@ -172,10 +174,10 @@ const cli_option cli_options[] = {
     {ENGINE & ~CLI_BENCH, 0, "stats", NULL, "[N]", CLI_INT, 1, I32_MAX, AT(n_stats), NULL,
      "a line of figures every N tokens (32 if N is left out), and every counter at the end"},
     {CLI_BENCH, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
-    {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH | CLI_TUNE, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet),
-     NULL, "no progress, no sizes, no table"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH | CLI_TUNE | CLI_PLAN, 'v', "verbose", NULL, NULL,
-     CLI_FLAG, 0, 0, AT(verbose), NULL, "say more on stderr"},
+    {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH | CLI_TUNE | CLI_PACK, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0,
+     AT(quiet), NULL, "no progress, no sizes, no table"},
+    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH | CLI_TUNE | CLI_PLAN | CLI_PACK, 'v', "verbose",
+     NULL, NULL, CLI_FLAG, 0, 0, AT(verbose), NULL, "say more on stderr"},
     {CLI_ALL, 'h', "help", NULL, NULL, CLI_FLAG, 0, 0, AT(help), NULL, "print this help"},
 };
 const size_t cli_n_option = sizeof cli_options / sizeof cli_options[0];

@@ -54,6 +54,11 @@ const cli_verb cli_verbs[] = {
      "each also with -quarter behind it: a quarter of the layers. TYPE is Q4_K_M, Q5_K_M, Q8_0, Q4_0, BF16, F16 or F32. The\n"
      "file appears whole or not at all.",
      cli_synth},
+    {CLI_PACK, "pack", NULL, "write a model in the form that it has in memory, one read an expert",
+     "Experts read from such a file need no rearranging. It takes as much room as the model, runs with the same output, and is "
+     "for\n"
+     "Stoker alone: other programs refuse it. The file appears whole or not at all.",
+     cli_pack},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[TOPIC]", "print this help, that of a verb, or the policies or predictors",
      "TOPIC is a verb, policies or predictors.", cli_help},

@@ -36,7 +36,7 @@ typedef struct cli_settings {
     int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats, n_job;
     double temp, top_p, min_p, repeat_penalty, fraction;
     uint64_t ram_bytes, ram_free_bytes, vram_bytes, vram_cap_bytes, expert_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
+    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, check, verbose, quiet, help;
 } cli_settings;
 
 /* The number of an option whose value was left out, as text. */
@@ -79,7 +79,8 @@ enum cli_verb_bit {
     CLI_SYNTH = 1024,
     CLI_TUNE = 2048,
     CLI_PLAN = 4096,
-    CLI_ALL = 8191,
+    CLI_PACK = 8192,
+    CLI_ALL = 16383,
 };
 
 typedef struct cli_verb {
@@ -128,6 +129,7 @@ int cli_bench(const cli_settings *settings);
 int cli_doctor(const cli_settings *settings);
 int cli_plan(const cli_settings *settings);
 int cli_synth(const cli_settings *settings);
+int cli_pack(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "src/timeline.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -133,10 +134,8 @@ static void check_close(uint64_t a, uint64_t b, uint64_t most) {
 }
 
 Test(timeline, adds_up_to_the_counters_of_a_run_and_of_its_replay) {
-    char trace[] = "/tmp/stoker-timeline-XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "timeline");
     stk_timeline *live = opened(ROOM, 0, 0), *modelled = opened(ROOM, 0, 0);
     stk_stats stats = run_live(live, trace);
     sums s = add_up(live);

@@ -34,7 +34,7 @@ from .errors import (
 )
 from .machine import Finding, Limits, MachineInfo, calibrate, check_cost, doctor, machine, measure_limits
 from .methods import Method, Param, list_policies, list_predictors
-from .model import Decoder, Metadata, Model, ModelInfo, TensorInfo
+from .model import Decoder, ExpertClass, Metadata, Model, ModelInfo, TensorInfo
 from .policies import DecayedFrequency, PythonLRU, ScoreLRU
 from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Tokens, Why
 from .predictor import BatchPredictor, Predictor, PredictorEvent
@@ -65,6 +65,7 @@ __all__ = [
     "Engine",
     "Event",
     "Events",
+    "ExpertClass",
     "Finding",
     "FormatError",
     "Generation",

@@ -44,6 +44,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_model_get_meta": (_int, [_P, _u64, _ptr(_str), _ptr(_str), _ptr(_str)]),
     "stk_model_n_tensor": (_u64, [_P]),
     "stk_model_get_tensor": (_int, [_P, _u64, _ptr(s.TensorInfoStruct)]),
+    "stk_model_n_expert_class": (_u64, [_P]),
+    "stk_model_get_expert_class": (_int, [_P, _u64, _ptr(s.ExpertClassInfoStruct)]),
     "stk_model_owns_file": (_int, [_P, _str]),
     "stk_tokenize": (_i64, [_P, _str, _size, _u32, _P, _size]),
     "stk_token_bytes": (_i64, [_P, _i32, _int, _PP]),
@@ -113,6 +115,9 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_tune": (_int, [_ptr(_str), _u32, _ptr(s.TuneOptionsStruct), _ptr(s.TuneResultStruct)]),
     "stk_plan_options_default": (None, [_ptr(s.PlanOptionsStruct), _size]),
     "stk_plan": (_int, [_P, _ptr(s.PlanOptionsStruct), _ptr(s.PlanInfoStruct)]),
+    "stk_pack_options_default": (None, [_ptr(s.PackOptionsStruct), _size]),
+    "stk_pack": (_int, [_P, _str, _ptr(s.PackOptionsStruct)]),
+    "stk_pack_check": (_int, [_P, _ptr(s.PackOptionsStruct)]),
     "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct), _size]),
     "stk_synth": (_int, [_str, _ptr(s.SynthOptionsStruct)]),
 }

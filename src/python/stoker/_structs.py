@@ -88,6 +88,20 @@ class ModelInfoStruct(Struct):
     name: Text
     ram_bytes_min: U64
     ram_bytes_all: U64
+    packed: U32
+    reserved: U32
+
+
+@layout
+class ExpertClassInfoStruct(Struct):
+    n_layer: U32
+    bytes: U64
+    gate_bytes: U64
+    up_bytes: U64
+    down_bytes: U64
+    gate_type: Text
+    up_type: Text
+    down_type: Text
 
 
 @layout
@@ -660,6 +674,14 @@ class TuneResultStruct(Struct):
 
 
 @layout
+class PackOptionsStruct(Struct):
+    reserved: U32
+    io: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+@layout
 class SynthOptionsStruct(Struct):
     n_layer: U32
     n_vocab: U32
@@ -694,6 +716,7 @@ class ParamInfoStruct(Struct):
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
+    "stk_expert_class_info": ExpertClassInfoStruct,
     "stk_tensor_info": TensorInfoStruct,
     "stk_chat_message": ChatMessageStruct,
     "stk_policy_event": PolicyEventStruct,
@@ -729,5 +752,6 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_tune_result": TuneResultStruct,
     "stk_plan_options": PlanOptionsStruct,
     "stk_plan_info": PlanInfoStruct,
+    "stk_pack_options": PackOptionsStruct,
     "stk_synth_options": SynthOptionsStruct,
 }
