@@ -63,7 +63,9 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     e->n_tok = 0;
     STK_TRY(take_batch(e, batch));
     uint32_t mxcsr = stk_mxcsr_set();
-    int rc = run_step(e, batch->n);
+    int rc = e->device ? stk_device_bind(e->device) : STK_OK;
+    if (rc >= 0) rc = run_step(e, batch->n);
+    rc = stk_engine_device_check(e, rc);
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
     if (rc >= 0) e->n_tok = batch->n;

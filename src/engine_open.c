@@ -76,7 +76,7 @@ static int choose_policy(stk_engine *e) {
 /* The fewest slots of a class. */
 static uint32_t least_slots(const stk_engine *e) { return e->model->hp.n_expert_used + e->n_transit; }
 
-static stk_kv_config kv_config(const stk_engine *e) {
+stk_kv_config stk_engine_kv_config(const stk_engine *e) {
     const stk_hparams *hp = &e->model->hp;
     return (stk_kv_config){hp->n_layer,
                            hp->n_head_kv,
@@ -86,6 +86,13 @@ static stk_kv_config kv_config(const stk_engine *e) {
                            e->o.n_seq_max,
                            e->o.kv_k_type == STK_KV_F16,
                            e->o.kv_v_type == STK_KV_F16};
+}
+
+/* Of the layers that the CPU has. */
+static stk_kv_config kv_config(const stk_engine *e) {
+    stk_kv_config kv = stk_engine_kv_config(e);
+    kv.n_layer = e->n_cpu_layer;
+    return kv;
 }
 
 static stk_forward_config forward_config(stk_engine *e) {
@@ -107,8 +114,8 @@ static int plan_memory(stk_engine *e) {
     m->kv_bytes = stk_kv_bytes(&kv);
     m->buffer_bytes = stk_forward_bytes(&forward, stk_pool_n_worker(e->pool));
     m->ram_bytes_min = stk_slots_least_bytes(cat, least_slots(e));
-    uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes, free_bytes = stk_mem_available(),
-             all = stk_slots_all_bytes(cat);
+    uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes + stk_engine_device_host_bytes(e),
+             free_bytes = stk_mem_available(), all = stk_slots_all_bytes(cat);
     if (e->o.ram_bytes == 0) {
         uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
         uint64_t room = free_bytes > fixed + margin ? free_bytes - fixed - margin : 0;
@@ -232,6 +239,7 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     STK_TRY(stk_store_open(&e->store, cat, e->io, e->slots, stk_pool_n_worker(e->pool)));
     stk_forward_config forward = forward_config(e);
     STK_TRY(stk_forward_open(&e->forward, &forward, e->o.mlock));
+    STK_TRY(stk_engine_device_open(e));
     STK_TRY(open_step_arrays(e));
     STK_TRY(open_prefetch(e, n_slot));
     STK_TRY(open_executor(e, n_slot));
@@ -282,10 +290,11 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     }
     STK_TRYGOTO(stk_pool_open(&e->pool, e->o.n_threads), rc, out);
     STK_TRYGOTO(open_cost(e), rc, out);
+    STK_TRYGOTO(stk_engine_device_plan(e), rc, out);
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
     describe_memory(e, n_slot);
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = NULL;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.device = e->o.vram_policy = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -306,6 +315,7 @@ int stk_engine_close(stk_engine **engine) {
     int rc = stk_engine_trace_close(e);
     stk_executor_close(&e->executor);
     stk_prefetch_close(&e->prefetch);
+    stk_engine_device_close(e);
     stk_forward_close(&e->forward);
     stk_store_close(&e->store);
     stk_cache_close(&e->cache);

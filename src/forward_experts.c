@@ -80,7 +80,7 @@ static void down(const job *j, const stk_decision *task, uint32_t s0, stk_worker
         for (uint32_t i = 0; i < n; i++) {
             uint32_t pair = f->routing.pairs[at + i];
             w->x[i] = row_of(&f->hidden, m.quantized, pair);
-            w->out[i] = f->expert_out + (size_t)pair * m.n_rows;
+            w->out[i] = f->expert_out + (size_t)f->out_row[pair] * m.n_rows;
         }
         m.product(&(stk_matmul){.weights = m.packed,
                                 .n_in = m.n_in,

@@ -49,6 +49,7 @@ enum {
     STK_ECANCELED = -8,    /* stk_cancel was called, or a progress callback asked for it */
     STK_ENOSPC = -9,       /* a disk is full */
     STK_ESTATE = -10,      /* the object is not in a state that allows the call */
+    STK_ELOST = -11,       /* the device is lost; only another engine, without it, can go on */
 };
 
 /* A short name of an error code. Never NULL. */
@@ -265,7 +266,17 @@ typedef struct stk_engine_options {
     uint32_t reserved2;
     const char *cost;              /* NULL, or the file of stk_calibrate to start the cost table from */
     const stk_policy_hooks *hooks; /* NULL, or a policy of your own instead of `policy`; copied, what it points to is not */
+    const char *device;            /* NULL or "auto": "cuda" where there is a GPU; "emu": one emulated on the CPU; "none" */
+    const char *vram_policy;       /* of the experts in VRAM; NULL: "lfu" */
+    uint64_t vram_bytes;           /* bytes of expert slots in VRAM; 0: what is free, less a margin; STK_NO_VRAM: none */
+    uint64_t vram_cap_bytes;       /* most that is taken of the device in all; 0: what is free */
+    uint64_t pin_bytes;            /* of expert slots in RAM that are pinned; the others are copied through staging */
+    uint64_t staging_bytes;        /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 8 MiB */
+    uint32_t n_cpu_layers;         /* the first layers, whose attention and dense products stay on the CPU; the output, too, where
+                                      they are all */
+    uint32_t reserved3;
 } stk_engine_options;
+#define STK_NO_VRAM UINT64_MAX
 STK_API void stk_engine_options_default(stk_engine_options *options);
 
 /*
@@ -292,6 +303,16 @@ typedef struct stk_memory_info {
     const char *io;         /* the I/O backend in use */
     const char *cpu;        /* the kernels in use */
     uint32_t n_threads;
+    uint32_t n_vram_slot;      /* VRAM slots of all classes */
+    const char *device;        /* NULL: none */
+    uint64_t vram_bytes;       /* expert slots in VRAM */
+    uint64_t vram_dense_bytes; /* on the device, besides: dense weights, KV pages, buffers */
+    uint64_t vram_kv_bytes;
+    uint64_t vram_buffer_bytes;
+    uint64_t vram_free_bytes; /* what was free under the cap before */
+    uint64_t pinned_bytes;    /* memory of the host that is pinned, staging included */
+    uint32_t n_device_layer;  /* layers whose attention and dense products the device has */
+    uint32_t reserved;
 } stk_memory_info;
 STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
 
@@ -390,6 +411,7 @@ enum {
     STK_STAGE_COMBINE,  /* weighted sum of the experts' outputs */
     STK_STAGE_OUTPUT,   /* final norm and logits */
     STK_STAGE_BARRIER,  /* waiting for the other threads */
+    STK_STAGE_DEVICE,   /* layers of the device, and waiting for it */
     STK_N_STAGE
 };
 /* A short name, such as "gate_up"; NULL beyond the last. */

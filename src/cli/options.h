@@ -31,11 +31,12 @@ typedef struct cli_settings {
     const char *scope, *reset, *csv, *cost;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     const char *svg, *route_from;
+    const char *device, *vram, *vram_policy;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
-    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab;
+    int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab;
     double temp, top_p, min_p, repeat_penalty, fraction;
-    uint64_t ram_bytes, expert_bytes;
+    uint64_t ram_bytes, expert_bytes, vram_cap_bytes, pin_bytes, staging_bytes;
     bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
 

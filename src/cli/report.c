@@ -85,6 +85,17 @@ void cli_json_memory(cJSON *json, const stk_memory_info *m) {
     cJSON_AddStringToObject(o, "io", m->io);
     cJSON_AddStringToObject(o, "cpu", m->cpu);
     cJSON_AddNumberToObject(o, "n_threads", m->n_threads);
+    if (!m->device) return;
+    cJSON *device = cJSON_AddObjectToObject(o, "device");
+    cJSON_AddStringToObject(device, "name", m->device);
+    cJSON_AddNumberToObject(device, "n_layer", m->n_device_layer);
+    cJSON_AddNumberToObject(device, "n_slot", m->n_vram_slot);
+    cJSON_AddNumberToObject(device, "vram_bytes", (double)m->vram_bytes);
+    cJSON_AddNumberToObject(device, "dense_bytes", (double)m->vram_dense_bytes);
+    cJSON_AddNumberToObject(device, "kv_bytes", (double)m->vram_kv_bytes);
+    cJSON_AddNumberToObject(device, "buffer_bytes", (double)m->vram_buffer_bytes);
+    cJSON_AddNumberToObject(device, "free_bytes", (double)m->vram_free_bytes);
+    cJSON_AddNumberToObject(device, "pinned_bytes", (double)m->pinned_bytes);
 }
 
 /* cJSON's strings end at a 0 byte, which a model may well generate. */

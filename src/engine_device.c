@@ -1,0 +1,98 @@
+/* engine_device: the device of an engine: what it takes of its memory, and its parts. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine.h"
+
+static stk_gpu_config gpu_config(const stk_engine *e, const stk_kv_config *kv) {
+    const stk_hparams *hp = &e->model->hp;
+    return (stk_gpu_config){.device = e->device,
+                            .model = e->model,
+                            .kv = kv,
+                            .first_layer = e->n_cpu_layer,
+                            .n_batch = e->o.n_batch,
+                            .n_ctx = e->o.n_ctx,
+                            .n_logits = e->o.n_logits,
+                            .n_top = STK_MIN(2 * hp->n_expert_used, hp->n_expert)};
+}
+
+static bool is_emulated(const stk_engine *e) { return e->device && strcmp(e->device->ops->name, "emu") == 0; }
+
+uint64_t stk_engine_device_host_bytes(const stk_engine *e) {
+    const stk_memory_info *m = &e->memory;
+    return is_emulated(e) ? m->vram_dense_bytes + m->vram_kv_bytes + m->vram_buffer_bytes + m->vram_bytes : 0;
+}
+
+/* Dense weights, KV and buffers are the least; what is left of the cap is for experts. */
+static int divide(stk_engine *e) {
+    stk_memory_info *m = &e->memory;
+    uint64_t fixed = m->vram_dense_bytes + m->vram_kv_bytes + m->vram_buffer_bytes, free_bytes = m->vram_free_bytes;
+    char a[32], b[32], c[32], d[32], f[32];
+    if (fixed > free_bytes)
+        return stk_fail(
+            STK_EBUDGET,
+            "the device has %s, but %u layers of the model need at least %s there (dense weights %s, KV %s, buffers %s); "
+            "lower -ngl, -c or -b",
+            stk_bytes_text(free_bytes, a), m->n_device_layer, stk_bytes_text(fixed, b), stk_bytes_text(m->vram_dense_bytes, c),
+            stk_bytes_text(m->vram_kv_bytes, d), stk_bytes_text(m->vram_buffer_bytes, f));
+    uint64_t room = free_bytes - fixed, all = stk_slots_all_bytes(e->model->experts), want = e->o.vram_bytes;
+    if (want == STK_NO_VRAM) {
+        want = 0;
+    } else if (want == 0) {
+        uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
+        want = room > margin ? room - margin : 0;
+        if (is_emulated(e)) want /= 2; /* RAM is wanted, too */
+    } else if (STK_MIN(want, all) > room) {
+        return stk_fail(STK_EBUDGET,
+                        "--vram %s does not fit: of %s that the device has, %s are left beside dense weights, KV and buffers",
+                        stk_bytes_text(want, a), stk_bytes_text(free_bytes, b), stk_bytes_text(room, c));
+    }
+    e->o.vram_bytes = STK_MIN(want, all);
+    return STK_OK;
+}
+
+int stk_engine_device_plan(stk_engine *e) {
+    const stk_hparams *hp = &e->model->hp;
+    e->n_cpu_layer = hp->n_layer;
+    STK_TRY(stk_device_open(&e->device, e->o.device, e->o.vram_cap_bytes));
+    if (!e->device) {
+        if (e->o.vram_bytes && e->o.vram_bytes != STK_NO_VRAM) stk_log(STK_LOG_WARN, "there is no device: --vram has no effect");
+        return STK_OK;
+    }
+    e->n_cpu_layer = STK_MIN(e->o.n_cpu_layers, hp->n_layer);
+    stk_kv_config kv = stk_engine_kv_config(e);
+    stk_gpu_config config = gpu_config(e, &kv);
+    stk_gpu need;
+    stk_gpu_measure(&need, &config);
+    stk_memory_info *m = &e->memory;
+    m->device = e->device->ops->name;
+    m->n_device_layer = hp->n_layer - e->n_cpu_layer;
+    m->vram_dense_bytes = need.dense_bytes;
+    m->vram_kv_bytes = need.kv_bytes;
+    m->vram_buffer_bytes = need.buffer_bytes;
+    STK_TRY(stk_device_room(e->device, &m->vram_free_bytes));
+    return divide(e);
+}
+
+int stk_engine_device_open(stk_engine *e) {
+    if (!e->device) return STK_OK;
+    stk_kv_config kv = stk_engine_kv_config(e);
+    stk_gpu_config config = gpu_config(e, &kv);
+    (void)stk_device_pin(e->device, e->forward->map.base, e->forward->map.map_bytes, "compute buffers");
+    STK_TRY(stk_gpu_open(&e->gpu, &config, &e->dense, e->forward));
+    e->forward->gpu = e->gpu;
+    e->memory.pinned_bytes = e->device->pinned_bytes;
+    return STK_OK;
+}
+
+void stk_engine_device_close(stk_engine *e) {
+    stk_gpu_close(&e->gpu);
+    stk_device_close(&e->device);
+}
+
+int stk_engine_device_check(const stk_engine *e, int rc) {
+    char why[512];
+    if (rc >= 0 || !e->device || !stk_device_lost(e->device)) return rc;
+    snprintf(why, sizeof why, "%s", stk_error_detail());
+    return stk_fail(STK_ELOST, "the device is lost: %s", why);
+}
