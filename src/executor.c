@@ -111,7 +111,7 @@ static int prepare(stk_executor *x) {
         it->tier = x->state[i] == WAITING ? STK_TIER_NVME : x->state[i] == READING ? STK_TIER_COMING : STK_TIER_RAM;
     }
     double now = (double)x->ops->now_ns(x->world), done;
-    stk_plan_queues queues = {{0.0, STK_MAX(0.0, x->nvme_free_at_ns - now)}};
+    stk_plan_queues queues = {{[STK_QUEUE_NVME] = STK_MAX(0.0, x->nvme_free_at_ns - now)}};
     STK_TRY(stk_plan_make(x->cost, &queues, x->items, x->n, &done));
     for (uint32_t i = 0; i < x->n; i++)
         if (x->items[i].tier == STK_TIER_NVME)
