@@ -26,6 +26,9 @@ struct stk_engine {
     stk_prefetch *prefetch; /* NULL: nothing is read ahead */
     stk_device *device;     /* NULL: the CPU computes everything */
     stk_gpu *gpu;           /* of device */
+    stk_link *link;         /* to the device's expert slots; NULL: it has none */
+    stk_vram *vram;         /* who is in them */
+    uint32_t *vram_slots;   /* [n_class] */
     uint32_t n_cpu_layer;   /* layers whose attention is the CPU's, the first ones */
     stk_executor *executor;
     stk_stepper stepper;

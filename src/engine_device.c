@@ -1,5 +1,6 @@
 /* engine_device: the device of an engine: what it takes of its memory, and its parts. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
@@ -47,7 +48,7 @@ static int divide(stk_engine *e) {
                         "--vram %s does not fit: of %s that the device has, %s are left beside dense weights, KV and buffers",
                         stk_bytes_text(want, a), stk_bytes_text(free_bytes, b), stk_bytes_text(room, c));
     }
-    e->o.vram_bytes = STK_MIN(want, all);
+    e->o.vram_bytes = m->vram_bytes = STK_MIN(want, all);
     return STK_OK;
 }
 
@@ -74,6 +75,62 @@ int stk_engine_device_plan(stk_engine *e) {
     return divide(e);
 }
 
+/* The slots that fit, and who is in them. A device that has less than it said gets half as many, and so on: only experts may give
+ * way. */
+static int open_slots(stk_engine *e) {
+    const stk_catalogue *cat = e->model->experts;
+    void *base;
+    uint64_t ram_bytes;
+    stk_slots_arena(e->slots, &base, &ram_bytes);
+    uint64_t pin = STK_MIN(e->o.pin_bytes, ram_bytes);
+    stk_link_config config = {.device = e->device,
+                              .cat = cat,
+                              .ram = e->slots,
+                              .n_slot = e->vram_slots,
+                              .pinned_bytes = pin && stk_device_pin(e->device, base, pin, "expert slots") ? pin : 0,
+                              .staging_bytes = e->o.staging_bytes};
+    for (uint64_t bytes = e->o.vram_bytes; bytes > 0; bytes /= 2) {
+        uint32_t n = 0;
+        STK_TRY(stk_slots_divide(cat, bytes, 0, e->vram_slots));
+        for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) n += e->vram_slots[c];
+        e->memory.n_vram_slot = n;
+        if (n == 0) break;
+        int rc = stk_link_open(&e->link, &config);
+        if (rc >= 0) return STK_OK;
+        if (rc != STK_ENOMEM || stk_device_lost(e->device)) return rc;
+        stk_log(STK_LOG_WARN, "%s; half as many experts", stk_error_detail());
+    }
+    e->memory.n_vram_slot = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) e->vram_slots[c] = 0;
+    return STK_OK;
+}
+
+static int open_vram(stk_engine *e) {
+    const stk_catalogue *cat = e->model->experts;
+    uint32_t n_layer = stk_catalogue_n_layer(cat);
+    e->vram_slots = calloc(stk_catalogue_n_class(cat) + 1, sizeof *e->vram_slots);
+    uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
+    int rc = e->vram_slots && layer_class ? open_slots(e) : stk_fail(STK_ENOMEM, "device: out of memory");
+    for (uint32_t l = 0; rc >= 0 && l < n_layer; l++) layer_class[l] = stk_catalogue_layer_class(cat, l);
+    if (rc >= 0 && e->link)
+        rc = stk_vram_open(&e->vram, &(stk_vram_config){.n_layer = n_layer,
+                                                        .n_expert = stk_catalogue_n_expert(cat),
+                                                        .k = e->model->hp.n_expert_used,
+                                                        .n_class = stk_catalogue_n_class(cat),
+                                                        .n_slot = e->vram_slots,
+                                                        .layer_class = layer_class,
+                                                        .policy = e->o.vram_policy,
+                                                        .seed = e->o.seed,
+                                                        .n_fetch = stk_link_n_bounce(e->link) - 1,
+                                                        .ops = &stk_gpu_vram,
+                                                        .world = e->forward,
+                                                        .ram = e->cache,
+                                                        .cost = &e->cost});
+    free(layer_class);
+    e->gpu->link = e->link;
+    return rc;
+}
+
 int stk_engine_device_open(stk_engine *e) {
     if (!e->device) return STK_OK;
     stk_kv_config kv = stk_engine_kv_config(e);
@@ -81,11 +138,19 @@ int stk_engine_device_open(stk_engine *e) {
     (void)stk_device_pin(e->device, e->forward->map.base, e->forward->map.map_bytes, "compute buffers");
     STK_TRY(stk_gpu_open(&e->gpu, &config, &e->dense, e->forward));
     e->forward->gpu = e->gpu;
+    if (!e->o.vram_policy) e->o.vram_policy = "lfu";
+    STK_TRY(open_vram(e));
+    e->memory.vram_bytes = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(e->model->experts); c++)
+        e->memory.vram_bytes += e->vram_slots[c] * stk_catalogue_class(e->model->experts, c)->slot_bytes;
     e->memory.pinned_bytes = e->device->pinned_bytes;
     return STK_OK;
 }
 
 void stk_engine_device_close(stk_engine *e) {
+    stk_vram_close(&e->vram);
+    stk_link_close(&e->link);
+    free(e->vram_slots);
     stk_gpu_close(&e->gpu);
     stk_device_close(&e->device);
 }

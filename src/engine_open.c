@@ -220,6 +220,7 @@ static int open_executor(stk_engine *e, const uint32_t *n_slot) {
     e->stepper = (stk_stepper){.ops = &stk_forward_stage,
                                .stage = e->forward,
                                .cache = e->cache,
+                               .vram = e->vram,
                                .executor = e->executor,
                                .cost = &e->cost,
                                .cancel = &e->cancel,

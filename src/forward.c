@@ -268,7 +268,8 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
         STK_TRY(f->poll_rc);
         stk_pool_run(f->c.pool, choose_job, f);
     }
-    f->n_out_row = f->step->n_tok * f->routing.k;
+    f->n_out_row = (uint32_t)pairs;
+    for (uint32_t i = 0; f->gpu && i < pairs; i++) f->out_row[i] = i;
     stk_routing_group(&f->routing, f->step->n_tok, event);
     event->layer = layer;
     memcpy(f->all_ids + at, f->routing.ids, pairs * sizeof *f->all_ids);

@@ -18,15 +18,16 @@ typedef struct job {
     const stk_class *class;
 } job;
 
-static stk_matrix part_matrix(const job *j, const stk_decision *task, enum stk_part p) {
+static stk_matrix part_matrix(const job *j, const stk_task *task, enum stk_part p) {
     const stk_part_shape *s = &j->class->part[p];
-    const uint8_t *slot = stk_store_slot(j->f->c.store, j->f->layer, task);
+    const uint8_t *slot = task->weights ? task->weights : stk_store_slot(j->f->c.store, j->f->layer, task->decision);
     return (stk_matrix){
         s->type, s->n_rows, s->n_in, stk_type_is_quantized(s->type), slot + s->slot_offset, stk_cpu_matmul(j->f->c.ops, s->type)};
 }
 
 static void poll(const job *j, uint32_t worker) {
     if (worker == 0 && j->f->poll_rc >= 0) j->f->poll_rc = stk_store_poll(j->f->c.store, false);
+    if (worker == 0 && j->f->gpu && j->f->gpu->link) stk_link_pump(j->f->gpu->link, false);
 }
 
 static const void *row_of(const stk_rows *rows, bool quantized, uint32_t i) {
@@ -50,11 +51,11 @@ static void rows_product(stk_forward *f, const stk_matrix *m, uint32_t row0, uin
                              .out = w->out});
 }
 
-static void gate_up(const job *j, const stk_decision *task, uint32_t row0, stk_worker *w) {
+static void gate_up(const job *j, const stk_task *task, uint32_t row0, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix gate = part_matrix(j, task, STK_GATE), up = part_matrix(j, task, STK_UP);
     uint32_t n_row = STK_MIN(gate.n_rows - row0, (uint32_t)STK_EXPERT_ROWS);
-    uint32_t begin = f->routing.first[task->expert], end = f->routing.first[task->expert + 1];
+    uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         const uint32_t *pairs = f->routing.pairs + at;
@@ -70,11 +71,11 @@ static void gate_up(const job *j, const stk_decision *task, uint32_t row0, stk_w
     }
 }
 
-static void down(const job *j, const stk_decision *task, uint32_t s0, stk_worker *w) {
+static void down(const job *j, const stk_task *task, uint32_t s0, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix m = part_matrix(j, task, STK_DOWN);
     uint32_t s1 = STK_MIN(s0 + DOWN_STRIPES, (uint32_t)stk_n_stripe(m.n_rows));
-    uint32_t begin = f->routing.first[task->expert], end = f->routing.first[task->expert + 1];
+    uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         for (uint32_t i = 0; i < n; i++) {
@@ -101,13 +102,13 @@ static void run(void *ctx, uint32_t worker) {
     uint32_t down_units = (uint32_t)stk_div_up(stk_n_stripe(j->class->part[STK_DOWN].n_rows), DOWN_STRIPES);
     for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_UP)) < f->n_task * up_units;) {
         const stk_task *t = &f->tasks[u / up_units];
-        if (t->phases & STK_PHASE_UP) gate_up(j, t->decision, u % up_units * STK_EXPERT_ROWS, w);
+        if (t->phases & STK_PHASE_UP) gate_up(j, t, u % up_units * STK_EXPERT_ROWS, w);
         poll(j, worker);
     }
     stk_forward_meet(f, worker, STK_STAGE_GATE_UP);
     for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_DOWN)) < f->n_task * down_units;) {
         const stk_task *t = &f->tasks[u / down_units];
-        if (t->phases & STK_PHASE_DOWN) down(j, t->decision, u % down_units * DOWN_STRIPES, w);
+        if (t->phases & STK_PHASE_DOWN) down(j, t, u % down_units * DOWN_STRIPES, w);
         poll(j, worker);
     }
     stk_stages_mark(&f->stages, worker, STK_STAGE_DOWN);

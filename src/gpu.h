@@ -16,6 +16,8 @@
 #include "dense.h"
 #include "device.h"
 #include "kv.h"
+#include "link.h"
+#include "vram.h"
 
 struct stk_forward;
 
@@ -74,6 +76,13 @@ typedef struct stk_gpu {
     float *host_weights;
     stk_gpu_event host_event;
     uint32_t n_page;
+
+    /* The experts of the running event (gpu_experts.c). */
+    stk_link *link;    /* borrowed; NULL: none are on the device */
+    uint32_t n_listed; /* in host_event */
+    uint64_t kept;     /* bounce buffers with what left VRAM */
+    bool launched, resident_ok, fetches_ran, fetched_ok;
+    uint64_t wait_ns; /* in finish */
 } stk_gpu;
 
 /* Bytes on the device: dense weights, KV pages, buffers. Fills these three fields alone. */
@@ -91,5 +100,7 @@ int stk_gpu_begin(struct stk_forward *f, const uint32_t *page_table) STK_CHECKED
 int stk_gpu_route(struct stk_forward *f) STK_CHECKED;
 int stk_gpu_combine(struct stk_forward *f) STK_CHECKED;
 int stk_gpu_output(struct stk_forward *f) STK_CHECKED;
+
+extern const stk_vram_ops stk_gpu_vram; /* gpu_experts.c; world: stk_forward */
 
 #endif

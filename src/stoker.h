@@ -271,7 +271,7 @@ typedef struct stk_engine_options {
     uint64_t vram_bytes;           /* bytes of expert slots in VRAM; 0: what is free, less a margin; STK_NO_VRAM: none */
     uint64_t vram_cap_bytes;       /* most that is taken of the device in all; 0: what is free */
     uint64_t pin_bytes;            /* of expert slots in RAM that are pinned; the others are copied through staging */
-    uint64_t staging_bytes;        /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 8 MiB */
+    uint64_t staging_bytes;        /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 4 MiB */
     uint32_t n_cpu_layers;         /* the first layers, whose attention and dense products stay on the CPU; the output, too, where
                                       they are all */
     uint32_t reserved3;
@@ -356,10 +356,15 @@ STK_API void stk_cancel(stk_engine *engine);
  * router. */
 STK_API int stk_force_route(stk_engine *engine, int32_t layer, const uint16_t *ids, uint32_t k);
 /* For experiments and tests: STK_PLACE_... for all experts from the next step on. */
-enum { STK_PLACE_AUTO, STK_PLACE_CPU };
+enum {
+    STK_PLACE_AUTO,
+    STK_PLACE_CPU,    /* the CPU, also for what is in VRAM */
+    STK_PLACE_DEVICE, /* the device, as far as its slots and its staging go: what RAM has is fetched, whatever the policy */
+    STK_PLACE_RANDOM, /* either, drawn for each expert of each event */
+};
 STK_API int stk_force_placement(stk_engine *engine, uint32_t place);
-/* Which experts of a layer are in the cache: writes at most `cap` flags, 1 or 0, and returns the number of experts, 0 for a layer
- * without any. Errors: STK_EINVAL. */
+/* Which experts of a layer are in memory: writes at most `cap` flags, 1 in RAM, 2 in VRAM, 0 in neither, and returns the number
+ * of experts, 0 for a layer without any. Errors: STK_EINVAL. */
 STK_API int64_t stk_get_residency(const stk_engine *engine, uint32_t layer, uint8_t *resident, size_t cap);
 /* Drops every expert from the cache (a cold start). */
 STK_API int stk_engine_drop_experts(stk_engine *engine);
@@ -388,6 +393,14 @@ typedef struct stk_stats {
     uint64_t trace_ns;        /* recording the trace */
     uint64_t n_prefetch;      /* experts read ahead of their use */
     uint64_t n_prefetch_used; /* of these, those that an event used before they left */
+    uint64_t n_vram_hit;      /* of the hits, those in VRAM */
+    uint64_t n_fetch;         /* experts copied from RAM to VRAM */
+    uint64_t n_fetch_failed;  /* of these, copies that failed: the CPU computed the expert */
+    uint64_t n_return;        /* experts that left VRAM and went back to RAM */
+    uint64_t n_host;          /* lookups in VRAM that the CPU computed */
+    uint64_t up_bytes;        /* expert bytes copied to the device, and from it */
+    uint64_t down_bytes;
+    uint64_t device_ns; /* waiting for the device with nothing left to compute */
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);

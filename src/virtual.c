@@ -36,8 +36,10 @@ void stk_virtual_close(stk_virtual *v) {
     v->ahead = NULL;
 }
 
+static bool is_tiers(const stk_trace_record *r) { return r->kind == STK_TRACE_PLACE || r->kind == STK_TRACE_MOVED; }
+
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) {
-    if (!v->have && !v->ended) {
+    while (!v->ended && (!v->have || (is_tiers(&v->record) && !v->tiered))) {
         int rc = stk_source_read(v->source, &v->record);
         if (rc < 0) return rc;
         v->have = rc == 1;
@@ -78,8 +80,7 @@ static void begin_waiting(stk_virtual *v, uint64_t until) {
     }
 }
 
-/* Forgets the reads of an expert. */
-static void forget(stk_virtual *v, uint32_t key) {
+void stk_virtual_forget(stk_virtual *v, uint32_t key) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < v->n_read; i++)
         if (v->reads[i].key != key) v->reads[kept++] = v->reads[i];
@@ -90,7 +91,7 @@ static void forget(stk_virtual *v, uint32_t key) {
 static void submit(stk_virtual *v, uint32_t layer, const stk_decision *d, uint32_t index, bool demand) {
     const stk_trace_extent *x = extents_of(v, layer, d->expert);
     uint64_t now = (uint64_t)v->now_ns;
-    if (d->victim != STK_NO_KEY && v->flights[d->victim].n_missing) forget(v, d->victim);
+    if (d->victim != STK_NO_KEY && v->flights[d->victim].n_missing) stk_virtual_forget(v, d->victim);
     begin_waiting(v, now);
     v->flights[d->key] = (stk_virtual_flight){.n_missing = v->header->n_part, .up_missing = UP_PARTS, .index = index};
     for (uint32_t p = 0; p < v->header->n_part; p++) {
@@ -244,7 +245,7 @@ static int take_drops(stk_virtual *v) {
             v->dropped_read_bytes += asked;
         }
         STK_TRY(stk_cache_drop(v->cache, key));
-        forget(v, key);
+        stk_virtual_forget(v, key);
         stk_virtual_take(v);
     }
     if (rc == 1 && r->kind == STK_TRACE_ABORT) {

@@ -42,6 +42,8 @@ enum trace_tag {
     TRACE_TAG_STEP_AGAIN, /* the running step, for a frame that begins within it; not returned to the reader's caller */
     TRACE_TAG_CLEAR,
     TRACE_TAG_AHEAD,
+    TRACE_TAG_PLACE = 20,
+    TRACE_TAG_MOVED,
 };
 
 /* Flags of an event. */

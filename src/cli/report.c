@@ -11,10 +11,12 @@ static const struct counter {
 } counters[] = {
 #define COUNTER(field)                                                                                                           \
     { #field, offsetof(stk_stats, field) }
-    COUNTER(n_step),     COUNTER(n_token), COUNTER(n_event),  COUNTER(n_lookup),   COUNTER(n_pair),
-    COUNTER(n_hit),      COUNTER(n_miss),  COUNTER(n_evict),  COUNTER(n_wave),     COUNTER(bytes),
-    COUNTER(read_bytes), COUNTER(step_ns), COUNTER(dense_ns), COUNTER(expert_ns),  COUNTER(arrive_ns),
-    COUNTER(wait_ns),    COUNTER(io_ns),   COUNTER(trace_ns), COUNTER(n_prefetch), COUNTER(n_prefetch_used),
+    COUNTER(n_step),     COUNTER(n_token),    COUNTER(n_event),        COUNTER(n_lookup),   COUNTER(n_pair),
+    COUNTER(n_hit),      COUNTER(n_miss),     COUNTER(n_evict),        COUNTER(n_wave),     COUNTER(bytes),
+    COUNTER(read_bytes), COUNTER(step_ns),    COUNTER(dense_ns),       COUNTER(expert_ns),  COUNTER(arrive_ns),
+    COUNTER(wait_ns),    COUNTER(io_ns),      COUNTER(trace_ns),       COUNTER(n_prefetch), COUNTER(n_prefetch_used),
+    COUNTER(n_vram_hit), COUNTER(n_fetch),    COUNTER(n_fetch_failed), COUNTER(n_return),   COUNTER(n_host),
+    COUNTER(up_bytes),   COUNTER(down_bytes), COUNTER(device_ns),
 #undef COUNTER
 };
 enum { N_COUNTER = sizeof counters / sizeof counters[0] };
@@ -58,6 +60,10 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
     cli_note("experts  %6llu lookups, %.1f %% hits, %llu misses", (unsigned long long)all.n_lookup, 100 * cli_hit_rate(&all),
              (unsigned long long)all.n_miss);
     cli_note("read     %s of experts, %s asked of the drive", cli_bytes_text(all.bytes, a), cli_bytes_text(all.read_bytes, b));
+    if (all.n_vram_hit || all.n_fetch)
+        cli_note("device   %llu hits in VRAM, %llu fetched, %llu went back to RAM, %s up, %s down, %.2f s waiting for it",
+                 (unsigned long long)all.n_vram_hit, (unsigned long long)all.n_fetch, (unsigned long long)all.n_return,
+                 cli_bytes_text(all.up_bytes, a), cli_bytes_text(all.down_bytes, b), (double)all.device_ns * 1e-9);
     cli_note("time     %.2f s computing (%.2f dense, %.2f experts, %.2f arrivals), %.2f s in I/O, %.2f s waiting for it",
              (double)(all.dense_ns + all.expert_ns + all.arrive_ns) * 1e-9, (double)all.dense_ns * 1e-9,
              (double)all.expert_ns * 1e-9, (double)all.arrive_ns * 1e-9, (double)all.io_ns * 1e-9, (double)all.wait_ns * 1e-9);
