@@ -185,6 +185,14 @@ class EngineOptionsStruct(Struct):
     reserved2: U32
     cost: Text
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    device: Text
+    vram_policy: Text
+    vram_bytes: U64
+    vram_cap_bytes: U64
+    pin_bytes: U64
+    staging_bytes: U64
+    n_cpu_layers: U32
+    reserved3: U32
 
 
 @layout
@@ -201,6 +209,16 @@ class MemoryInfoStruct(Struct):
     io: Text
     cpu: Text
     n_threads: U32
+    n_vram_slot: U32
+    device: Text
+    vram_bytes: U64
+    vram_dense_bytes: U64
+    vram_kv_bytes: U64
+    vram_buffer_bytes: U64
+    vram_free_bytes: U64
+    pinned_bytes: U64
+    n_device_layer: U32
+    reserved: U32
 
 
 @layout
@@ -237,6 +255,14 @@ class Stats(Struct):
     trace_ns: U64
     n_prefetch: U64
     n_prefetch_used: U64
+    n_vram_hit: U64
+    n_fetch: U64
+    n_fetch_failed: U64
+    n_return: U64
+    n_host: U64
+    up_bytes: U64
+    down_bytes: U64
+    device_ns: U64
 
     @property
     def hit_rate(self) -> float:

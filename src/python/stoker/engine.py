@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 Float32 = npt.NDArray[np.float32]
 _KV = {"f16": 0, "f32": 1}
-_PLACE = {"auto": 0, "cpu": 1}
+_PLACE = {"auto": 0, "cpu": 1, "device": 2, "random": 3}
+_NO_VRAM = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,15 @@ class MemoryInfo:
     huge_bytes: int
     io: str
     cpu: str
+    n_vram_slot: int
+    device: str
+    vram_bytes: int
+    vram_dense_bytes: int
+    vram_kv_bytes: int
+    vram_buffer_bytes: int
+    vram_free_bytes: int
+    pinned_bytes: int
+    n_device_layer: int
 
 
 def _memory(address: int, ctype: Any, n: int, dtype: Any) -> Any:
@@ -91,6 +101,9 @@ class Engine(Handle):
     :param io: "auto", "uring", "pread", or a modelled drive "emu:BANDWIDTH,LATENCY".
     :param policy: the name of a built-in policy, or one in Python: see `stoker.Policy`.
     :param predictor: what is read ahead of its use, "none" for nothing; None: "gate".
+    :param device: "cuda", "emu" (emulated on the CPU, slowly), "none"; None: a GPU if there is one.
+    :param vram: bytes of expert slots in the device's memory, 0 for none; None: what is free, less a margin.
+    :param n_cpu_layers: the first layers, whose attention stays on the CPU.
     :param predict_depth: how many layers ahead; 0: 1.
     :param cost: a file of `calibrate` to start the cost table from.
     :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
@@ -117,6 +130,9 @@ class Engine(Handle):
         io: Optional[str] = None,
         policy: PolicyLike = None,
         predictor: Optional[str] = None,
+        device: Optional[str] = None,
+        vram: Optional[Union[int, str]] = None,
+        n_cpu_layers: int = 0,
         predict_depth: int = 0,
         cost: Optional[PathLike] = None,
         cpu: Optional[str] = None,
@@ -140,6 +156,11 @@ class Engine(Handle):
             o.seed = as_int(seed, "seed", high=2**64 - 1)
             if io is not None:
                 o.io = io.encode()
+            o.n_cpu_layers = as_int(n_cpu_layers, "n_cpu_layers")
+            if vram is not None:
+                o.vram_bytes = _NO_VRAM if vram == 0 else parse_bytes(vram)
+            if device is not None:
+                o.device = device.encode()
             if predictor is not None:
                 o.predictor = predictor.encode()
             o.predict_depth = as_int(predict_depth, "predict_depth")
@@ -418,7 +439,7 @@ class Engine(Handle):
             check(lib().stk_force_route(p, number, ids, len(experts)))
 
     def force_placement(self, place: str) -> None:
-        """Where experts are computed from the next step on: "auto" or "cpu"."""
+        """Where experts are computed from the next step on: "auto", "cpu", "device" or "random"."""
         if place not in _PLACE:
             raise InvalidArgumentError(f"placement '{place}'; there are {', '.join(_PLACE)}")
         with self._use() as p:
