@@ -66,6 +66,8 @@ const cli_option cli_options[] = {
      "memory for experts, as 512M or 8G (default: what is free, less a margin)"},
     {ENGINE, 0, "device", NULL, "auto|cuda|emu|none", CLI_TEXT, 0, 0, AT(device), "auto",
      "the GPU, one emulated on the CPU (slow), or none; auto: a GPU if there is one"},
+    {CLI_RUN, 0, "device-fallback", NULL, NULL, CLI_FLAG, 0, 0, AT(device_fallback), NULL,
+     "when the device is lost, go on without it: the text so far is computed again on the CPU"},
     {ENGINE, 0, "n-gpu-layers", "ngl", "N", CLI_INT, -1, I32_MAX, AT(n_gpu_layers), "-1",
      "layers whose attention and dense products the device has, the last ones; -1: all"},
     {ENGINE, 0, "vram", NULL, "SIZE", CLI_TEXT, 0, 0, AT(vram), NULL,

@@ -37,7 +37,7 @@ typedef struct cli_settings {
     int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab;
     double temp, top_p, min_p, repeat_penalty, fraction;
     uint64_t ram_bytes, expert_bytes, vram_cap_bytes, pin_bytes, staging_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
+    bool device_fallback, mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
 
 enum cli_kind {
