@@ -131,6 +131,7 @@ static int fall_back(generation *g, size_t first) {
         int done = compute(g, i, first - i < n_batch ? first - i : n_batch);
         if (done < 0) rc = cli_fail_stk(done, "computing");
     }
+    if (rc == CLI_OK) g->prefill = cli_session_stats(&g->session); /* what follows is counted from here */
     return rc;
 }
 

@@ -3,9 +3,14 @@
 #include <string.h>
 
 #include "cuda/emu/emu.h"
+#include "src/cli/options.h"
 #include "src/stoker.h"
 
 enum { N_TOKEN = 12, VOCAB_MAX = 4096 };
+
+/* Those of the program are in its main.c. */
+const cli_verb cli_verbs[] = {{.bit = CLI_RUN, .name = "run", .run = cli_run}};
+const size_t cli_n_verb = 1;
 
 static const int32_t tokens[N_TOKEN] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
 static stk_model *model;
@@ -151,3 +156,43 @@ Test(emu_gpu, a_lost_device_is_told) {
         stk_emu_reset(&config);
     }
 }
+
+/* The program: with --device-fallback it goes on, without it ends after one message. */
+static int run_and_lose(bool fallback) {
+    char *argv[] = {"run",
+                    "-m",
+                    STK_TEST_DATA "/ember-q4_k_m.gguf",
+                    "--tokens",
+                    "1,2,3",
+                    "-n",
+                    "2",
+                    "--temp",
+                    "0",
+                    "-c",
+                    "32",
+                    "-t",
+                    "1",
+                    "--seed",
+                    "1",
+                    "--device",
+                    "emu",
+                    "--vram",
+                    "1M",
+                    "--ram",
+                    "4M",
+                    "-q",
+                    "--device-fallback",
+                    NULL};
+    int argc = (int)(sizeof argv / sizeof *argv) - (fallback ? 1 : 2);
+    cli_settings settings;
+    cr_assert_eq(cli_settings_parse(&settings, cli_verb_find("run"), argc, argv), CLI_OK);
+    stk_emu_fail_next(STK_EMU_FAIL_LOST, 300, 1, STK_EMU_LAUNCH_FAILURE);
+    int rc = cli_run(&settings);
+    cr_expect(stk_emu_lost(), "it was not lost in time");
+    cli_settings_fini(&settings);
+    stk_emu_config config = stk_emu_config_default();
+    stk_emu_reset(&config);
+    return rc;
+}
+Test(emu_gpu, the_program_goes_on_without_a_lost_device) { cr_expect_eq(run_and_lose(true), CLI_OK); }
+Test(emu_gpu, the_program_ends_with_a_lost_device) { cr_expect_eq(run_and_lose(false), CLI_FAILED); }
