@@ -124,8 +124,7 @@ static int open_vram(stk_engine *e) {
                                                         .n_fetch = stk_link_n_bounce(e->link) - 1,
                                                         .ops = &stk_gpu_vram,
                                                         .world = e->forward,
-                                                        .ram = e->cache,
-                                                        .cost = &e->cost});
+                                                        .ram = e->cache});
     free(layer_class);
     e->gpu->link = e->link;
     return rc;

@@ -1,7 +1,7 @@
 /*
  * vram: routes and residency of the experts in VRAM.
  *
- * The rule, where no cost table plans: an expert that RAM has is fetched if the tier's policy takes it in. A policy that takes in
+ * The rule: an expert that RAM has is fetched if the tier's policy takes it in. A policy that takes in
  * everything is asked only of an expert's second use since it was last fetched, or where a slot is free; and a prompt, which uses
  * nearly every expert once, only fills free slots, so that it does not drive out what decoding needs.
  */
@@ -20,7 +20,6 @@ struct stk_vram {
     uint64_t random;      /* of forced routes */
     uint8_t *uses;        /* [n_layer * n_expert] in RAM, since it was last fetched */
     stk_vram_item *items; /* [n_expert] of the event: n_resident in VRAM, then the fetches */
-    stk_plan_item *plan;  /* [n_expert] */
     stk_placed *placed;   /* [n_expert] */
     uint8_t *moved;       /* [n_expert] */
     stk_decision *list;   /* [n_expert] */
@@ -60,13 +59,12 @@ int stk_vram_open(stk_vram **out, const stk_vram_config *config) {
     uint32_t n = config->n_expert;
     t->uses = calloc((size_t)config->n_layer * n, 1);
     t->items = calloc(n, sizeof *t->items);
-    t->plan = calloc(n, sizeof *t->plan);
     t->placed = calloc(n, sizeof *t->placed);
     t->moved = calloc(n, 1);
     t->list = calloc(n, sizeof *t->list);
     t->distinct = calloc(n, sizeof *t->distinct);
     t->counts = calloc(n, sizeof *t->counts);
-    bool all = t->uses && t->items && t->plan && t->placed && t->moved && t->list && t->distinct && t->counts;
+    bool all = t->uses && t->items && t->placed && t->moved && t->list && t->distinct && t->counts;
     int rc = all ? open_cache(t, config) : stk_fail(STK_ENOMEM, "VRAM tier: out of memory for %u experts", n);
     t->c.n_slot = t->c.layer_class = NULL; /* the caller's */
     if (rc < 0) stk_vram_close(&t);
@@ -80,7 +78,6 @@ void stk_vram_close(stk_vram **tier) {
     stk_cache_close(&t->cache);
     free(t->uses);
     free(t->items);
-    free(t->plan);
     free(t->placed);
     free(t->moved);
     free(t->list);

@@ -8,16 +8,17 @@
  * leaves RAM, and what left VRAM for it goes back to RAM if RAM's policy wants it. A fetch that failed leaves VRAM again, and its
  * expert is computed from RAM.
  *
- * Which experts are fetched depends on queues and clocks as soon as a cost table knows them, and whether a copy succeeds on the
- * device. Both are on record (PLACE, MOVED), and a replay takes them from there.
+ * Which experts are fetched is chosen in one place (choose in vram.c), today by a rule that reads no clock; a plan that prices
+ * routes belongs there. Whether a copy succeeds depends on the device. Both are on record (PLACE, MOVED), and a replay takes them
+ * from there.
  *
  * Who may call it: src/step.c, engine*.c, replay.c. Pure but for what the world behind it does. Threads: one owner.
  */
 #ifndef STK_VRAM_H
 #define STK_VRAM_H
 
+#include "base.h"
 #include "cache/cache.h"
-#include "plan.h"
 
 /* An expert of the event that the tier has to do with. */
 typedef struct stk_vram_item {
@@ -52,8 +53,7 @@ typedef struct stk_vram_config {
     uint32_t n_fetch; /* most of an event */
     const stk_vram_ops *ops;
     void *world;
-    stk_cache *ram;       /* borrowed, as is cost */
-    const stk_cost *cost; /* plans routes where it knows a GPU; NULL or without one: by the rule in vram.c */
+    stk_cache *ram; /* borrowed */
 } stk_vram_config;
 
 typedef struct stk_vram_counters {
