@@ -103,6 +103,7 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
                                       .future = c->future,
                                       .layers = class->layers,
                                       .told = &c->told,
+                                      .shared = &c->shared,
                                       .instance = i,
                                       .n_key_all = c->n_key,
                                       .user = config->ops_user};

@@ -122,10 +122,13 @@ int stk_cache_resize(stk_cache *cache, uint32_t class_idx, uint32_t n_slot, uint
  * leaves the cache empty.
  *
  * From a cache of more slots the policy's victims stay behind; from another policy only the residency is taken over. The loaded
- * experts are resident and `coming`: the caller reads each into its slot (stk_cache_slot), or drops it.
+ * experts are resident and `coming`: the caller reads each into its slot (stk_cache_slot), or drops it, and then says so
+ * (stk_cache_arrived).
  */
 int64_t stk_cache_save(const stk_cache *cache, void *out, size_t cap);
 int stk_cache_load(stk_cache *cache, const void *data, size_t bytes) STK_CHECKED;
+/* Everything that is `coming` is there: nothing was prefetched for what the next events find. */
+void stk_cache_arrived(stk_cache *cache);
 
 /* Whether a resident expert was read ahead and has not been used since: its bytes may be on their way. */
 bool stk_cache_is_coming(const stk_cache *cache, uint32_t key);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATE_MAGIC = 0x314e524c, LANES = 16 }; /* "LRN1" */
+enum { STATE_MAGIC = 0x324e524c, LANES = 16 }; /* "LRN2" */
 enum { RESIDENT = 1, OF_EVENT = 2, FETCHED_AHEAD = 4, ALL_FLAGS = 7 };
 
 typedef struct state_head {
@@ -25,24 +25,28 @@ typedef struct state_head {
 
 struct layer {
     stk_learned_layer model;
-    float *keep; /* [n_pad] score of those that may leave, else infinite */
+    uint32_t number; /* among the layers of all instances */
+    float *keep;     /* [n_pad] score of those that may leave, else infinite */
     uint32_t first_key;
     uint32_t lowest; /* expert with the lowest `keep` */
-    float lowest_keep;
-    bool is_stale; /* the two above are */
+    bool is_stale;   /* that and the layer's lowest_keep are */
 };
 
 struct stk_policy {
     stk_learned_model model;
     uint32_t n_key, n_expert, n_pad, n_slot, n_resident, n_layer;
-    bool has_waited;       /* the last victim asked for was to wait for the next wave */
-    bool ahead;            /* the expert that was admitted last is none of the running event's */
-    uint32_t n_held;       /* of the running event: */
-    uint32_t *held;        /* [n_expert] */
-    struct layer *layers;  /* [n_layer] */
-    uint8_t *flags;        /* [n_key] */
-    unsigned char *blocks; /* [n_layer + 1] blocks of block_bytes: saved, derived, keep; the last is load's */
-    size_t saved_bytes, derived_bytes, block_bytes;
+    bool has_waited;          /* the last victim asked for was to wait for the next wave */
+    bool ahead;               /* the expert that was admitted last is none of the running event's */
+    uint32_t n_held;          /* of the running event: */
+    uint32_t *held;           /* [n_expert] */
+    struct layer *layers;     /* [n_layer] */
+    float *lowest_keep;       /* [n_layer, padded with infinity] of each layer */
+    uint32_t n_stale, *stale; /* [n_layer] layers whose lowest is not known */
+    uint8_t *flags;           /* [n_key] */
+    unsigned char *blocks;    /* [n_layer + 1] blocks of block_bytes: saved, keep; the last is load's */
+    size_t saved_bytes, block_bytes;
+    stk_recall **recall, *own_recall; /* that of the cache, or its own */
+    bool saves_recall;                /* it was the first to open it */
     uint16_t *set;
     float *scratch;
 };
@@ -52,11 +56,16 @@ static struct layer *layer_of(const stk_policy *p, uint32_t key) { return key < 
 /* Few slots: hits may leave, too. */
 static bool lets_hits_go(const stk_policy *p) { return p->n_slot < (uint64_t)2 * p->model.k * p->n_layer; }
 
-static void refresh_keep(const stk_policy *p, struct layer *layer, uint32_t expert) {
+static void set_stale(stk_policy *p, struct layer *layer) {
+    if (!layer->is_stale) p->stale[p->n_stale++] = (uint32_t)(layer - p->layers);
+    layer->is_stale = true;
+}
+
+static void refresh_keep(stk_policy *p, struct layer *layer, uint32_t expert) {
     uint8_t flags = p->flags[layer->first_key + expert];
     bool may_leave = flags == RESIDENT || (flags == (RESIDENT | OF_EVENT) && lets_hits_go(p));
     layer->keep[expert] = may_leave ? layer->model.score[expert] : INFINITY;
-    layer->is_stale = true;
+    set_stale(p, layer);
 }
 
 static uint32_t experts_in(const stk_policy *p, const struct layer *layer) {
@@ -67,7 +76,7 @@ static void make_empty(stk_policy *p) {
     memset(p->flags, 0, p->n_key);
     for (uint32_t i = 0; i < p->n_layer; i++) {
         for (uint32_t e = 0; e < p->n_pad; e++) p->layers[i].keep[e] = INFINITY;
-        p->layers[i].is_stale = true;
+        set_stale(p, &p->layers[i]);
     }
     p->n_resident = p->n_held = 0;
     p->has_waited = false;
@@ -77,8 +86,11 @@ static void make_empty(stk_policy *p) {
 
 static void learned_close(stk_policy *p) {
     if (!p) return;
+    if (p->model.recall) stk_recall_close(p->recall);
     free(p->held);
     free(p->layers);
+    free(p->lowest_keep);
+    free(p->stale);
     free(p->flags);
     free(p->blocks);
     free(p->set);
@@ -88,23 +100,38 @@ static void learned_close(stk_policy *p) {
 
 static void place_layer(const stk_policy *p, struct layer *layer, uint32_t block) {
     unsigned char *at = p->blocks + (size_t)block * p->block_bytes;
-    layer->model = stk_learned_layer_at(p->n_expert, at, at + p->saved_bytes);
-    layer->keep = (float *)(void *)(at + p->saved_bytes + p->derived_bytes);
+    layer->model = stk_learned_layer_at(p->n_expert, at);
+    layer->keep = (float *)(void *)(at + p->saved_bytes);
 }
 
-static int open_layers(stk_policy *p) {
+static int open_layers(stk_policy *p, const uint32_t *numbers) {
     uint64_t bytes;
     p->n_layer = (uint32_t)stk_div_up(p->n_key, p->n_expert);
     p->layers = calloc(p->n_layer, sizeof *p->layers);
-    if (!p->layers) return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers", p->n_layer);
-    for (uint32_t i = 0; i < p->n_layer; i++) p->layers[i].first_key = i * p->n_expert;
-    stk_learned_layer_bytes(p->n_expert, &p->saved_bytes, &p->derived_bytes);
-    p->block_bytes = p->saved_bytes + p->derived_bytes + sizeof(float) * p->n_pad;
+    p->lowest_keep = calloc(stk_learned_pad(p->n_layer), sizeof *p->lowest_keep);
+    p->stale = calloc(p->n_layer, sizeof *p->stale);
+    if (!p->layers || !p->lowest_keep || !p->stale)
+        return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers", p->n_layer);
+    p->saved_bytes = stk_learned_layer_bytes(p->n_expert);
+    p->block_bytes = p->saved_bytes + sizeof(float) * p->n_pad;
     if (stk_mul_overflow(p->block_bytes, (uint64_t)p->n_layer + 1, &bytes) || bytes > SIZE_MAX / 2 ||
         !(p->blocks = calloc(1, bytes)))
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers of %u experts", p->n_layer, p->n_expert);
-    for (uint32_t i = 0; i < p->n_layer; i++) place_layer(p, &p->layers[i], i);
+    for (uint32_t i = 0; i < stk_learned_pad(p->n_layer); i++) p->lowest_keep[i] = INFINITY;
+    for (uint32_t i = 0; i < p->n_layer; i++) {
+        p->layers[i].first_key = i * p->n_expert;
+        p->layers[i].number = numbers ? numbers[i] : i;
+        place_layer(p, &p->layers[i], i);
+        stk_learned_layer_init(&p->layers[i].model);
+    }
     return 0;
+}
+
+static int open_recall(stk_policy *p, const stk_policy_config *config) {
+    p->recall = config->shared ? (stk_recall **)config->shared : &p->own_recall;
+    p->saves_recall = !*p->recall;
+    uint32_t n_key = STK_MAX(config->n_key_all, config->n_key);
+    return stk_recall_open(p->recall, (uint32_t)stk_div_up(n_key, p->n_expert), p->n_expert);
 }
 
 static int open_all(stk_policy *p, const stk_policy_config *config) {
@@ -118,8 +145,9 @@ static int open_all(stk_policy *p, const stk_policy_config *config) {
     p->scratch = calloc(p->n_pad, sizeof *p->scratch);
     if (!p->held || !p->flags || !p->set || !p->scratch)
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u experts", p->n_key);
-    STK_TRY(open_layers(p));
-    stk_learned_model_init(&p->model, p->n_expert, p->scratch, p->set);
+    STK_TRY(open_layers(p, config->layers));
+    STK_TRY(open_recall(p, config));
+    stk_learned_model_init(&p->model, p->n_expert, *p->recall, p->scratch, p->set);
     make_empty(p);
     return 0;
 }
@@ -157,7 +185,7 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
     p->has_waited = p->ahead = false;
     uint32_t k = event->k ? event->k : p->model.k ? p->model.k : n;
     if (k != p->model.k) set_size(p, k);
-    stk_learned_observe(&p->model, &layer->model, event);
+    stk_learned_observe(&p->model, &layer->model, layer->number, event);
     uint8_t *flags = p->flags + layer->first_key;
     const float *restrict score = layer->model.score;
     float *restrict keep = layer->keep;
@@ -165,7 +193,7 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
         flags[e] &= RESIDENT;
         keep[e] = flags[e] ? score[e] : INFINITY;
     }
-    layer->is_stale = true;
+    set_stale(p, layer);
     for (uint32_t i = 0; i < n; i++) {
         p->flags[keys[i]] |= OF_EVENT;
         refresh_keep(p, layer, keys[i] - layer->first_key);
@@ -184,30 +212,30 @@ static inline float least_of(const float *keep) {
     return x[0] < x[1] ? x[0] : x[1];
 }
 
-static void find_lowest(const struct stk_policy *p, struct layer *layer) {
-    const float *keep = layer->keep;
-    float lowest = least_of(keep);
+/* The first of the lowest of n (a multiple of LANES). */
+static uint32_t find_lowest(const float *keep, size_t n, float *lowest) {
+    float least = least_of(keep);
     size_t in = 0;
-    for (size_t e = LANES, n_pad = p->n_pad; e < n_pad; e += LANES) {
-        float least = least_of(keep + e);
-        in = least < lowest ? e : in;
-        lowest = least < lowest ? least : lowest;
+    for (size_t e = LANES; e < n; e += LANES) {
+        float other = least_of(keep + e);
+        in = other < least ? e : in;
+        least = other < least ? other : least;
     }
-    while (keep[in] != lowest) in++;
-    layer->lowest = (uint32_t)in;
-    layer->lowest_keep = lowest;
-    layer->is_stale = false;
+    while (keep[in] != least) in++;
+    *lowest = least;
+    return (uint32_t)in;
 }
 
 /* The layer with the lowest score that may leave, or NULL. */
 static struct layer *lowest_layer(stk_policy *p) {
-    struct layer *best = NULL;
-    for (uint32_t i = 0; i < p->n_layer; i++) {
-        struct layer *layer = &p->layers[i];
-        if (layer->is_stale) find_lowest(p, layer);
-        if (layer->lowest_keep < (best ? best->lowest_keep : INFINITY)) best = layer;
+    for (; p->n_stale; p->n_stale--) {
+        uint32_t i = p->stale[p->n_stale - 1];
+        p->layers[i].lowest = find_lowest(p->layers[i].keep, p->n_pad, &p->lowest_keep[i]);
+        p->layers[i].is_stale = false;
     }
-    return best;
+    float lowest;
+    uint32_t i = find_lowest(p->lowest_keep, stk_learned_pad(p->n_layer), &lowest);
+    return lowest < INFINITY ? &p->layers[i] : NULL;
 }
 
 /* The lowest score of all residents that are not busy, held or not; busy = NULL: of all. */
@@ -236,7 +264,7 @@ static int learned_admit(stk_policy *p, uint32_t key) {
     uint32_t other;
     float score = 0;
     if (lowest)
-        score = lowest->lowest_keep;
+        score = p->lowest_keep[lowest - p->layers];
     else if (!lowest_resident(p, NULL, &other, &score))
         return 1;
     return layer->model.score[key - layer->first_key] > score;
@@ -286,7 +314,8 @@ static int learned_resized(stk_policy *p, uint32_t n_slot) {
 /* ---- Saving ------------------------------------------------------------------------------------------------------------- */
 
 static size_t state_bytes(const stk_policy *p) {
-    return sizeof(state_head) + sizeof p->model.sums + p->n_layer * p->saved_bytes + p->n_key;
+    size_t recall = p->saves_recall ? stk_recall_state_bytes(p->model.recall) : 0;
+    return sizeof(state_head) + sizeof p->model.sums + p->n_layer * p->saved_bytes + recall + p->n_key;
 }
 
 static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
@@ -299,6 +328,10 @@ static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
     memcpy(to, &p->model.sums, sizeof p->model.sums);
     to += sizeof p->model.sums;
     for (uint32_t i = 0; i < p->n_layer; i++, to += p->saved_bytes) memcpy(to, p->layers[i].model.head, p->saved_bytes);
+    if (p->saves_recall) {
+        stk_recall_save(p->model.recall, to);
+        to += stk_recall_state_bytes(p->model.recall);
+    }
     memcpy(to, p->flags, p->n_key);
     return (int64_t)bytes;
 }
@@ -349,9 +382,10 @@ static int learned_load(stk_policy *p, const void *data, size_t bytes) {
     if (bytes < sizeof head) return stk_fail(STK_EFORMAT, "saved state of policy learned: only %zu bytes", bytes);
     memcpy(&head, from, sizeof head);
     STK_TRY(check_head(p, &head, bytes));
-    const uint8_t *flags = blocks + p->n_layer * p->saved_bytes;
+    const unsigned char *recall = blocks + p->n_layer * p->saved_bytes, *flags = from + bytes - p->n_key;
     STK_TRY(check_sums(sums));
     STK_TRY(check_flags(p, &head, flags));
+    if (p->saves_recall) STK_TRY(stk_recall_check(p->model.recall, recall));
     struct layer spare = {0};
     place_layer(p, &spare, p->n_layer);
     for (uint32_t i = 0; i < p->n_layer; i++) {
@@ -360,10 +394,8 @@ static int learned_load(stk_policy *p, const void *data, size_t bytes) {
     }
     make_empty(p);
     memcpy(&p->model.sums, sums, sizeof p->model.sums);
-    for (uint32_t i = 0; i < p->n_layer; i++) {
-        memcpy(p->layers[i].model.head, blocks + i * p->saved_bytes, p->saved_bytes);
-        STK_TRY(stk_learned_layer_check(&p->layers[i].model, p->n_expert)); /* works the rest out; passed before */
-    }
+    for (uint32_t i = 0; i < p->n_layer; i++) memcpy(p->layers[i].model.head, blocks + i * p->saved_bytes, p->saved_bytes);
+    if (p->saves_recall) stk_recall_load(p->model.recall, recall);
     memcpy(p->flags, flags, p->n_key);
     p->n_resident = head.n_resident;
     p->has_waited = head.has_waited;

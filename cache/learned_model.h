@@ -4,9 +4,9 @@
  *
  * Of each expert a layer keeps a few features, all from its own past: use counts decayed at several rates, long-run popularity,
  * whether the present token uses it, the router's scores of those that just missed, and an episodic recall: which experts
- * followed at the moments of this sequence that resembled the present one. An expert's score is a weighted sum of them and stands
- * for the mean of g^(d-1), d being the number of tokens to its next use. The horizon 1 / (1 - g) is as long as an expert would
- * stay in a cache of that size.
+ * followed the tokens of this sequence that resembled the present one (recall.h). An expert's score is a weighted sum of them and
+ * stands for the mean of g^(d-1), d being the number of tokens to its next use. The horizon 1 / (1 - g) is as long as an expert
+ * would stay in a cache of that size.
  *
  * The weights are those of a ridge regression: the shipped prior stands for some samples, and to them are added those seen here.
  * Every STK_LEARNED_PERIOD tokens all experts' features are put aside; the tokens that follow give their labels.
@@ -17,26 +17,24 @@
 #ifndef STK_LEARNED_MODEL_H
 #define STK_LEARNED_MODEL_H
 
-#include "src/base.h"
-#include "src/event.h"
+#include "cache/recall.h"
 
 enum {
-    STK_LEARNED_N_DECAY = 4,    /* decayed counts */
-    STK_LEARNED_N_LAG = 4,      /* groups of recalled tokens: the next, the one after, 3 to 4, 5 to 8 */
-    STK_LEARNED_N_FEATURE = 12, /* enum stk_learned_feature */
+    STK_LEARNED_N_DECAY = 4, /* decayed counts */
+    STK_LEARNED_N_FADING = STK_LEARNED_N_DECAY + 2,
+    STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_RECALL_LAGS, /* enum stk_learned_feature */
     STK_LEARNED_N_HORIZON = 6,
     STK_LEARNED_PERIOD = 32,
-    STK_LEARNED_WINDOW = 1024, /* tokens that recall looks back */
-    STK_LEARNED_MAX_SET = 15   /* experts of a token that recall can represent */
+    STK_LEARNED_MOST = 8 /* no feature is more */
 };
 
 enum stk_learned_feature {
     STK_LEARNED_ONE,
-    STK_LEARNED_DECAY, /* [STK_LEARNED_N_DECAY] */
-    STK_LEARNED_NOW = STK_LEARNED_DECAY + STK_LEARNED_N_DECAY,
-    STK_LEARNED_POPULAR,
+    STK_LEARNED_DECAY, /* [STK_LEARNED_N_DECAY]; these and the two that follow fade */
+    STK_LEARNED_POPULAR = STK_LEARNED_DECAY + STK_LEARNED_N_DECAY,
     STK_LEARNED_NEAR,
-    STK_LEARNED_RECALL /* [STK_LEARNED_N_LAG] */
+    STK_LEARNED_NOW,
+    STK_LEARNED_RECALL /* [STK_RECALL_LAGS] */
 };
 
 /* Sums over samples, of which there are n: features by features (the lower triangle), and by the labels of each horizon. */
@@ -50,26 +48,21 @@ typedef struct stk_learned_sums {
 extern const float stk_learned_prior_xx[STK_LEARNED_N_FEATURE][STK_LEARNED_N_FEATURE];
 extern const float stk_learned_prior_w[STK_LEARNED_N_HORIZON][STK_LEARNED_N_FEATURE];
 
+typedef struct stk_learned_layer_head {
+    uint64_t n_seen;                   /* tokens in all */
+    uint64_t n_token;                  /* of the running sequence */
+    uint64_t n_sample;                 /* n_token when the sample was put aside, 0: none is */
+    float scale[STK_LEARNED_N_FADING]; /* what the rows are to be multiplied by */
+} stk_learned_layer_head;
+
 /* A layer's state: a view of its block. */
 typedef struct stk_learned_layer {
-    struct stk_learned_layer_head *head;
-    float *decay;     /* [N_DECAY, n_pad] */
-    float *popular;   /* [n_pad] */
-    float *near;      /* [n_pad] */
-    float *recall;    /* [n_pad] weighted sum of the recall features, of the latest token */
-    float *score;     /* [n_pad] */
-    float *sample;    /* [N_FEATURE, n_pad] put aside */
-    uint32_t *due;    /* [n_pad] tokens from then to the first use, 0: none yet */
-    uint64_t *counts; /* [2, 4, WINDOW / 64] experts shared with each past token, as bit planes: of the latest two tokens */
-    uint16_t *sets;   /* [WINDOW, MAX_SET + 1] the experts of past tokens; the last entry is how many */
-    uint64_t *used;   /* [n_expert, WINDOW / 64] the same by expert; not part of the saved block */
+    stk_learned_layer_head *head;
+    float *fading; /* [N_FADING, n_pad] decayed counts, popularity, near misses; each over its scale */
+    float *score;  /* [n_pad] */
+    float *sample; /* [N_FEATURE, n_pad] put aside */
+    uint32_t *due; /* [n_pad] tokens from then to the first use, 0: none yet */
 } stk_learned_layer;
-
-typedef struct stk_learned_layer_head {
-    uint64_t n_seen;   /* tokens in all */
-    uint64_t n_token;  /* of the running sequence */
-    uint64_t n_sample; /* n_token when the sample was put aside, 0: none is */
-} stk_learned_layer_head;
 
 typedef struct stk_learned_model {
     uint32_t n_expert, n_pad;
@@ -77,19 +70,21 @@ typedef struct stk_learned_model {
     uint32_t k;       /* experts of a token; 0 until the first event */
     float weights[STK_LEARNED_N_FEATURE];
     stk_learned_sums sums;
+    stk_recall *recall;                                         /* borrowed */
     float *scratch;                                             /* [n_pad] */
     uint16_t *set;                                              /* [n_expert] */
     float label[STK_LEARNED_N_HORIZON][STK_LEARNED_PERIOD + 1]; /* by tokens to the next use; 0: none */
-    float match_weight[6 * STK_LEARNED_MAX_SET + 1];            /* by likeness */
+    float match_weight[STK_RECALL_LIKENESS];                    /* by likeness */
 } stk_learned_model;
 
-/* Bytes of a layer's saved block, and of the part behind it that can be worked out from the former. Multiples of 64. */
-void stk_learned_layer_bytes(uint32_t n_expert, size_t *saved, size_t *derived);
-stk_learned_layer stk_learned_layer_at(uint32_t n_expert, void *saved, void *derived);
-/* STK_EFORMAT when a saved block that anybody may have written holds what cannot be. Works `used` out. */
+/* A layer's block of zeros is empty once it has been initialised. Bytes are a multiple of 64. */
+size_t stk_learned_layer_bytes(uint32_t n_expert);
+stk_learned_layer stk_learned_layer_at(uint32_t n_expert, void *block);
+void stk_learned_layer_init(const stk_learned_layer *layer);
+/* STK_EFORMAT when a saved block that anybody may have written holds what cannot be. */
 int stk_learned_layer_check(const stk_learned_layer *layer, uint32_t n_expert) STK_CHECKED;
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, float *scratch, uint16_t *set);
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint16_t *set);
 uint32_t stk_learned_pad(uint32_t n_expert);
 
 /* The horizon for a cache of `slots` a layer, k experts a token; sets the weights. */
@@ -100,7 +95,7 @@ void stk_learned_solve(stk_learned_model *m);
 bool stk_learned_regress(const stk_learned_sums *sums, uint32_t horizon, double prior_n,
                          double w[STK_LEARNED_N_FEATURE]) STK_CHECKED;
 
-/* An event of the layer: learns from it, and leaves the scores of all its experts in layer->score. */
-void stk_learned_observe(stk_learned_model *m, stk_learned_layer *layer, const stk_event *event);
+/* An event of layer `number` of the recall: learns from it, and leaves the scores of all its experts in layer->score. */
+void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, uint32_t number, const stk_event *event);
 
 #endif

@@ -25,6 +25,7 @@ typedef struct stk_policy_config {
     struct stk_future_cursor *future; /* for policies that need it, NULL otherwise: shared by all instances of a cache */
     const uint32_t *layers;           /* [n_key / n_expert] dense layer number of each of its layers; NULL: 0, 1, ... */
     bool *told;                       /* of the cache, so that a notice is logged once, not by every instance; NULL: no notices */
+    void **shared;                    /* of the cache: what its instances have in common, NULL at first; NULL: nothing */
     uint32_t instance;                /* number of the size class */
     uint32_t n_key_all;               /* keys of all size classes; 0: this is the only one */
     void *user;                       /* of a policy that is not built in */

@@ -141,27 +141,16 @@ typedef struct class_head {
 } class_head;
 static const char magic[8] = "stkcache";
 
-static uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes) {
-    const unsigned char *p = data;
-    for (size_t i = 0; i < bytes; i += 8) {
-        uint64_t word = 0;
-        memcpy(&word, p + i, STK_MIN(bytes - i, (size_t)8));
-        h = (h ^ word) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    return h;
-}
-
 uint64_t stk_cache_hash(const stk_cache *cache) {
     const stk_cache *c = cache;
-    uint64_t h = hash_bytes(c->n_key, c->slot_of, sizeof *c->slot_of * c->n_key);
-    h = hash_bytes(h, c->coming, sizeof *c->coming * stk_bit_words(c->n_key));
+    uint64_t h = stk_hash(c->n_key, c->slot_of, sizeof *c->slot_of * c->n_key);
+    h = stk_hash(h, c->coming, sizeof *c->coming * stk_bit_words(c->n_key));
     for (uint32_t i = 0; i < c->n_class; i++) {
         const struct class *class = &c->classes[i];
         if (!class->policy) continue;
-        h = hash_bytes(h, &class->next_transit, sizeof class->next_transit);
+        h = stk_hash(h, &class->next_transit, sizeof class->next_transit);
         int64_t bytes = c->ops->save(class->policy, c->state, c->state_bytes);
-        if (bytes > 0) h = hash_bytes(h, c->state, STK_MIN((size_t)bytes, c->state_bytes));
+        if (bytes > 0) h = stk_hash(h, c->state, STK_MIN((size_t)bytes, c->state_bytes));
     }
     return h;
 }
@@ -203,10 +192,12 @@ int64_t stk_cache_save(const stk_cache *cache, void *out, size_t cap) {
         class_head ch = {class->n_slot, class->next_transit, (uint64_t)policy_bytes};
         memcpy(at, &ch, sizeof ch);
     }
-    uint64_t hash = hash_bytes(bytes, out, bytes - sizeof hash);
+    uint64_t hash = stk_hash(bytes, out, bytes - sizeof hash);
     memcpy(end, &hash, sizeof hash);
     return (int64_t)bytes;
 }
+
+void stk_cache_arrived(stk_cache *cache) { memset(cache->coming, 0, sizeof *cache->coming * stk_bit_words(cache->n_key)); }
 
 /* ---- Loading ------------------------------------------------------------------------------------------------------------ */
 
@@ -254,7 +245,7 @@ static int check_head(const stk_cache *c, const unsigned char *data, size_t byte
                         got.n_expert, got.n_class, c->n_layer, c->n_expert, c->n_class);
     if (bytes < least) return stk_fail(STK_EFORMAT, "saved cache: only %zu bytes", bytes);
     memcpy(&hash, data + bytes - sizeof hash, sizeof hash);
-    if (hash != hash_bytes(bytes, data, bytes - sizeof hash)) return stk_fail(STK_EFORMAT, "saved cache: it is damaged");
+    if (hash != stk_hash(bytes, data, bytes - sizeof hash)) return stk_fail(STK_EFORMAT, "saved cache: it is damaged");
     if (memcmp(data + sizeof got, c->layer_class, sizeof *c->layer_class * c->n_layer) != 0)
         return stk_fail(STK_EFORMAT, "saved cache: its layers have other sizes than those of this model");
     *same_policy = memcmp(got.policy, want.policy, sizeof got.policy) == 0;

@@ -39,6 +39,7 @@ struct stk_cache {
     uint32_t n_held;
     stk_future_cursor *future;
     bool told;             /* a policy logged its notice */
+    void *shared;          /* what the policy's instances have in common */
     struct class *latest;  /* class of the latest event: */
     uint32_t n_keys;       /* its experts */
     uint32_t *keys;        /* [n_expert] local, ascending */

@@ -40,7 +40,7 @@ typedef struct stk_attend {
 } stk_attend;
 
 typedef struct stk_cpu_ops {
-    const char *name; /* "ref", "avx2", "avxvnni", "avx512" */
+    const char *name; /* "ref", "avx2", "avxvnni", "avx512", "amx" */
 
     /* x [n] f32 -> the quantized form above. n is a multiple of 32. */
     void (*quantize)(const float *x, uint32_t n, void *act);

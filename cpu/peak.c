@@ -46,7 +46,8 @@ static uint64_t f32_ref(uint64_t n_round) {
 const stk_peak_ops stk_peak_ops_ref = {"ref", read_ref, int8_ref, f32_ref};
 
 const stk_peak_ops *stk_peak_get(const char *name) {
-    static const stk_peak_ops *const all[] = {&stk_peak_ops_ref, &stk_peak_ops_avx2, &stk_peak_ops_avxvnni, &stk_peak_ops_avx512};
+    static const stk_peak_ops *const all[] = {&stk_peak_ops_ref, &stk_peak_ops_avx2, &stk_peak_ops_avxvnni, &stk_peak_ops_avx512,
+                                              &stk_peak_ops_amx};
     for (size_t i = 0; i < STK_ARRAY_LEN(all); i++)
         if (strcmp(all[i]->name, name) == 0) return all[i];
     return NULL;

@@ -1,7 +1,7 @@
 /*
  * peak: what this CPU can do at most, each by a loop that does nothing else: reading memory, and the two kinds of arithmetic that
- * the kernels are made of. One table for each table of kernels, with the same instructions: vpdpbusd where there is VNNI, else
- * vpmaddubsw and vpmaddwd; fused multiply-adds for floats.
+ * the kernels are made of. One table for each table of kernels, with the same instructions: tdpbusd where there is AMX,
+ * vpdpbusd where there is VNNI, else vpmaddubsw and vpmaddwd; fused multiply-adds for floats.
  *
  * Who may call it: src/, from any thread; pure functions over borrowed memory. One call uses one core.
  */
@@ -26,6 +26,6 @@ typedef struct stk_peak_ops {
 /* The table beside the kernels of that name (cpu.h); NULL when there is none. The CPU must have its instructions. */
 const stk_peak_ops *stk_peak_get(const char *name);
 
-extern const stk_peak_ops stk_peak_ops_ref, stk_peak_ops_avx2, stk_peak_ops_avxvnni, stk_peak_ops_avx512;
+extern const stk_peak_ops stk_peak_ops_ref, stk_peak_ops_avx2, stk_peak_ops_avxvnni, stk_peak_ops_avx512, stk_peak_ops_amx;
 
 #endif

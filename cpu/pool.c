@@ -1,13 +1,17 @@
 /*
- * pool: workers that wait at a gate between runs and meet at a barrier inside one.
+ * pool: workers that wait at a gate between runs.
  *
- * A gate is a word that only grows; waiting is waiting for it to differ from the value seen before. There are two: `start`,
- * opened by the owner once a run, and `met`, opened by whoever arrives last at the barrier. The end of a run is the same barrier,
- * except that workers go straight back to `start` and the owner alone waits. Arrivals are counted in a line of their own, so that
- * those who spin on the word are disturbed once a round.
+ * A gate is a word that only grows; waiting is waiting for it to differ from the value seen before. `start` is opened by the
+ * owner once a run, `met` by whoever arrives last at the barrier of a run of all workers, `finished` of a phase by whoever does
+ * its last item, `left` by whoever is the last to leave.
  *
- * Worker 0 is the caller's thread and keeps its affinity: it is not ours to bind, and with one other worker pinned to each of the
- * remaining cores the scheduler leaves it the free one. Nobody is pinned where there are more workers than CPUs.
+ * Waking a thread takes tens of microseconds, on a virtual machine more, as much as a small run: so a run of items does not need
+ * anybody but its owner. `state` holds the number of the run, whether it is closed, and how many workers are inside; a worker
+ * that wakes up after the owner has closed the run stays out of it and waits for the next. In a run of all workers the owner
+ * closes after all have met.
+ *
+ * Worker 0 is the caller's thread, which is ours to bind only for as long as a step takes. Nobody is pinned where there are more
+ * workers than CPUs.
  */
 #include "cpu/pool.h"
 
@@ -31,7 +35,6 @@
 enum {
     LINE = 64,
     MAX_WORKER = 1024,
-    N_PHASE = 4,
     SPIN_NS = 50 * 1000, /* longer than the gap between two runs of a step, shorter than a scheduler tick */
     SPIN_PAUSES = 64,    /* between two looks at the clock */
     MXCSR_DEFAULT = 0x1f80,
@@ -46,26 +49,43 @@ typedef struct counter {
     alignas(LINE) _Atomic uint32_t n;
 } counter;
 
+/* Counters of all phases, of one writer or one purpose. */
+typedef struct counters {
+    alignas(LINE) _Atomic uint32_t n[STK_POOL_PHASES];
+} counters;
+
 typedef struct worker {
+    alignas(LINE) uint32_t n_taken[STK_POOL_PHASES]; /* items that it took in this run */
+    _Atomic uint32_t next[STK_POOL_PHASES];          /* of its part of the items, by whoever takes them */
     stk_pool *pool;
     uint32_t idx;
     int cpu; /* -1: not pinned */
     pthread_t thread;
 } worker;
 
+#define CLOSED    (UINT64_C(1) << 31)
+#define RUN_SHIFT 32
+
 struct stk_pool {
-    gate start, met;
+    alignas(LINE) _Atomic uint64_t state; /* number of the run, CLOSED, workers inside */
+    gate start, met, left;
+    gate finished[STK_POOL_PHASES];
     counter arrived;
-    counter next[N_PHASE];
-    /* Written by the owner before it opens `start`, read by workers after. */
+    counters done; /* items */
+    /* Written by the owner before it opens the run, read by workers inside. */
     alignas(LINE) stk_pool_fn fn;
     void *ctx;
+    bool all;
     bool stop;
     /* Written by open alone. */
     uint32_t n_worker;
     uint32_t n_thread; /* threads that run, for close */
     bool spins;
+    int owner_cpu; /* -1: the caller is not pinned */
     worker *workers;
+    /* Of the owner. */
+    cpu_set_t before; /* what it was allowed before it was bound */
+    bool bound;
 };
 
 uint32_t stk_mxcsr_set(void) {
@@ -131,12 +151,55 @@ void stk_pool_barrier(stk_pool *pool, uint32_t idx) {
     if (pool->n_worker > 1) meet(pool);
 }
 
-uint32_t stk_pool_next(stk_pool *pool, uint32_t phase) {
-    assert(phase < N_PHASE);
-    return atomic_fetch_add_explicit(&pool->next[phase].n, 1, memory_order_relaxed); /* a ticket, it publishes nothing */
+void stk_pool_part(const stk_pool *pool, uint32_t idx, uint32_t n, uint32_t *begin, uint32_t *end) {
+    uint64_t w = pool->n_worker;
+    *begin = (uint32_t)(((uint64_t)n * idx + w - 1) / w);
+    *end = (uint32_t)(((uint64_t)n * (idx + 1) + w - 1) / w);
+}
+
+uint32_t stk_pool_take(stk_pool *pool, uint32_t phase, uint32_t idx, uint32_t n) {
+    assert(phase < STK_POOL_PHASES && idx < pool->n_worker);
+    for (uint32_t i = 0, of = idx; i < pool->n_worker; i++, of = of + 1 < pool->n_worker ? of + 1 : 0) {
+        _Atomic uint32_t *next = &pool->workers[of].next[phase];
+        uint32_t begin, end;
+        stk_pool_part(pool, of, n, &begin, &end);
+        if (begin + atomic_load_explicit(next, memory_order_relaxed) >= end) continue;    /* spares the others the line */
+        uint32_t item = begin + atomic_fetch_add_explicit(next, 1, memory_order_relaxed); /* a ticket, it publishes nothing */
+        if (item >= end) continue;
+        pool->workers[idx].n_taken[phase]++;
+        return item;
+    }
+    return n;
+}
+
+/* Each worker adds what it has done, which releases what it wrote. The gate's word is read before, so whoever completes the phase
+ * later opens it after. */
+void stk_pool_finish(stk_pool *pool, uint32_t phase, uint32_t idx, uint32_t n) {
+    gate *g = &pool->finished[phase];
+    uint32_t seen = atomic_load_explicit(&g->word, memory_order_relaxed), mine = pool->workers[idx].n_taken[phase];
+    uint32_t done = atomic_fetch_add_explicit(&pool->done.n[phase], mine, memory_order_acq_rel) + mine;
+    if (done < n)
+        gate_wait(g, seen, pool->spins);
+    else if (mine && pool->n_worker > 1)
+        gate_open(g);
 }
 
 uint32_t stk_pool_n_worker(const stk_pool *pool) { return pool->n_worker; }
+
+/* Into the open run that is not older than the word of `start` was; false where it is closed. *seen: the run. */
+static bool enter(stk_pool *pool, uint32_t *seen) {
+    uint64_t state = atomic_load_explicit(&pool->state, memory_order_acquire);
+    do {
+        *seen = (uint32_t)(state >> RUN_SHIFT);
+        if (state & CLOSED) return false;
+    } while (!atomic_compare_exchange_weak_explicit(&pool->state, &state, state + 1, memory_order_acquire, memory_order_acquire));
+    return true;
+}
+
+static void leave(stk_pool *pool) {
+    uint64_t before = atomic_fetch_sub_explicit(&pool->state, 1, memory_order_acq_rel);
+    if ((before & (CLOSED | (CLOSED - 1))) == (CLOSED | 1)) gate_open(&pool->left);
+}
 
 static void *work(void *arg) {
     worker *w = arg;
@@ -151,26 +214,77 @@ static void *work(void *arg) {
         pthread_setaffinity_np(pthread_self(), sizeof set, &set); /* a CPU that went offline: the scheduler's choice is as good */
     }
     stk_mxcsr_set();
-    for (uint32_t seen = 0;; seen++) {
+    for (uint32_t seen = 0;;) {
         gate_wait(&pool->start, seen, pool->spins);
-        if (pool->stop) return NULL;
-        pool->fn(pool->ctx, w->idx);
-        arrive(pool);
+        if (!enter(pool, &seen)) continue;
+        bool stop = pool->stop;
+        if (!stop) {
+            memset(w->n_taken, 0, sizeof w->n_taken);
+            pool->fn(pool->ctx, w->idx);
+            if (pool->all) arrive(pool);
+        }
+        leave(pool);
+        if (stop) return NULL;
     }
 }
 
+/* Nobody is inside. */
+static void reset_counters(stk_pool *pool) {
+    for (uint32_t i = 0; i < pool->n_worker; i++)
+        for (uint32_t p = 0; p < STK_POOL_PHASES; p++)
+            atomic_store_explicit(&pool->workers[i].next[p], 0, memory_order_relaxed); /* published by the state */
+    for (uint32_t p = 0; p < STK_POOL_PHASES; p++) atomic_store_explicit(&pool->done.n[p], 0, memory_order_relaxed);
+    memset(pool->workers[0].n_taken, 0, sizeof pool->workers[0].n_taken);
+}
+
+/* Opens a run: its number is in `state` first, so that a worker which sees the new word finds the run, or a later one. */
+static void open_run(stk_pool *pool, stk_pool_fn fn, void *ctx, bool all) {
+    reset_counters(pool);
+    pool->fn = fn;
+    pool->ctx = ctx;
+    pool->all = all;
+    uint32_t run = atomic_load_explicit(&pool->start.word, memory_order_relaxed) + 1;
+    atomic_store_explicit(&pool->state, (uint64_t)run << RUN_SHIFT, memory_order_release);
+    gate_open(&pool->start);
+}
+
+/* Nobody comes in any more; returns when all have left. */
+static void close_run(stk_pool *pool) {
+    uint32_t seen = atomic_load_explicit(&pool->left.word, memory_order_relaxed);
+    uint64_t state = atomic_fetch_or_explicit(&pool->state, CLOSED, memory_order_acq_rel);
+    if (state & (CLOSED - 1)) gate_wait(&pool->left, seen, pool->spins);
+}
+
 void stk_pool_run(stk_pool *pool, stk_pool_fn fn, void *ctx) {
-    for (uint32_t i = 0; i < N_PHASE; i++)
-        atomic_store_explicit(&pool->next[i].n, 0, memory_order_relaxed); /* published by the gate */
-    if (pool->n_worker == 1) {
+    open_run(pool, fn, ctx, true);
+    fn(ctx, 0);
+    if (pool->n_worker > 1) meet(pool);
+    close_run(pool);
+}
+
+void stk_pool_share(stk_pool *pool, stk_pool_fn fn, void *ctx, uint32_t n) {
+    if (n <= 1 || pool->n_worker == 1) {
+        reset_counters(pool);
         fn(ctx, 0);
         return;
     }
-    pool->fn = fn;
-    pool->ctx = ctx;
-    gate_open(&pool->start);
+    open_run(pool, fn, ctx, false);
     fn(ctx, 0);
-    meet(pool);
+    close_run(pool);
+}
+
+void stk_pool_bind(stk_pool *pool) {
+    cpu_set_t set;
+    pool->bound = false;
+    if (pool->owner_cpu < 0 || pthread_getaffinity_np(pthread_self(), sizeof pool->before, &pool->before)) return;
+    CPU_ZERO(&set);
+    CPU_SET(pool->owner_cpu, &set);
+    pool->bound = CPU_ISSET(pool->owner_cpu, &pool->before) && !pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+void stk_pool_unbind(stk_pool *pool) {
+    if (pool->bound) pthread_setaffinity_np(pthread_self(), sizeof pool->before, &pool->before);
+    pool->bound = false;
 }
 
 /* Signals are for the threads of the program: a worker takes none. */
@@ -196,16 +310,19 @@ int stk_pool_open(stk_pool **out, uint32_t n_worker) {
 
     int rc = 0;
     stk_pool *pool = aligned_alloc(alignof(stk_pool), sizeof *pool);
-    worker *workers = calloc(n_worker, sizeof *workers);
+    worker *workers = aligned_alloc(alignof(worker), n_worker * sizeof *workers);
     if (!pool || !workers) {
         free(workers);
         free(pool);
         return stk_fail(STK_ENOMEM, "no memory for a pool of %u threads", n_worker);
     }
     memset(pool, 0, sizeof *pool);
+    atomic_init(&pool->state, CLOSED);
     pool->workers = workers;
+    memset(workers, 0, n_worker * sizeof *workers);
     pool->n_worker = n_worker;
     pool->spins = n_worker <= cpus.n_usable;
+    pool->owner_cpu = n_worker > 1 && n_worker <= cpus.n_cpu ? cpus.cpu[0] : -1;
     for (uint32_t i = 1; i < n_worker; i++) {
         workers[i] = (worker){.pool = pool, .idx = i, .cpu = n_worker <= cpus.n_cpu ? cpus.cpu[i] : -1};
         STK_TRYGOTO(start_worker(pool, &workers[i]), rc, out);
@@ -222,7 +339,7 @@ void stk_pool_close(stk_pool **out) {
     stk_pool *pool = *out;
     if (!pool) return;
     pool->stop = true;
-    gate_open(&pool->start);
+    open_run(pool, NULL, NULL, false); /* never closed: everybody comes in and sees the end */
     for (uint32_t i = 1; i <= pool->n_thread; i++) pthread_join(pool->workers[i].thread, NULL);
     free(pool->workers);
     free(pool);

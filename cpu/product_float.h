@@ -2,53 +2,38 @@
  * product_float: the products of float weights, for every vector width. Rules: ref.c; bytes of a stripe: experts/layout.c.
  *
  * Every sum of a row is one chain of fmas, so several vectors of rows, each from its own stripe or half, and several tokens go
- * side by side to hide the latency. Private to the files that include lanes.h.
+ * side by side to hide the latency. With few tokens memory is what is waited for, and each vector's next block is prefetched;
+ * more tokens go through the same rows in turn, while these are in the second cache. Private to the files that include lanes.h.
  */
 #ifndef STK_CPU_PRODUCT_FLOAT_H
 #define STK_CPU_PRODUCT_FLOAT_H
 
-#include "cpu/cpu.h"
-#include "cpu/lanes_math.h"
+#include "cpu/float_pair.h"
 #include "cpu/tiles.h"
 
 enum { MAX_SIDE = 4 }; /* vectors of rows side by side */
+/* Whether so few tokens wait for memory. */
+#define WAITS(n_tok) ((n_tok) <= 2)
 
-/* Weights k and k + 1 (k even) of LANES rows. */
-INLINE void load_pair(enum stk_type type, const uint8_t *w, uint32_t k, vf *w0, vf *w1) {
-    if (type == STK_TYPE_F32) {
-        *w0 = vf_load((const float *)(w + k * STK_UNIT_BYTES));
-        *w1 = vf_load((const float *)(w + (k + 1) * STK_UNIT_BYTES));
-        return;
-    }
-    w += k / 2 * STK_UNIT_BYTES;
-    if (type == STK_TYPE_F16) {
-        vf rows0 = vf_from_f16(w), rows1 = vf_from_f16(w + 2 * LANES);
-        *w0 = vf_even(rows0, rows1);
-        *w1 = vf_odd(rows0, rows1);
-    } else {
-        vi pair = vi_load(w);
-        *w0 = vf_bits(vi_shl(pair, 16));
-        *w1 = vf_bits(vi_and(pair, vi_set1((int32_t)0xffff0000)));
-    }
+/* Bytes of k (even) weights of a stripe. */
+INLINE uint64_t units_bytes(enum stk_type type, uint32_t k) {
+    return (uint64_t)(type == STK_TYPE_F32 ? k : k / 2) * STK_UNIT_BYTES;
 }
 
-/* Weight k, the last one of an odd number. */
-INLINE vf load_last(enum stk_type type, const uint8_t *w, uint32_t k) {
-    vf w0, w1;
-    if (type == STK_TYPE_F32) return vf_load((const float *)(w + k * STK_UNIT_BYTES));
-    load_pair(type, w, k, &w0, &w1);
-    return w0;
-}
-
-/* acc[s][t] = the products of weights [k, end) of one block. */
-INLINE void float_block(enum stk_type type, uint32_t n_side, uint32_t n_tok, const uint8_t *const *w, const float *const *x,
-                        uint32_t k, uint32_t end, vf (*acc)[MAX_TILE]) {
+/* acc[s][t] = the products of weights [k, end) of one block. Where few tokens ask for it, what is as far behind ahead[s] is
+ * prefetched beside each unit. */
+INLINE void float_block(enum stk_type type, uint32_t n_side, uint32_t n_tok, const uint8_t *const *w, const uint8_t *const *ahead,
+                        const float *const *x, uint32_t k, uint32_t end, vf (*acc)[MAX_TILE]) {
+    const uint32_t begin = k;
     UNROLL
     for (uint32_t i = 0; i < n_side * n_tok; i++) acc[i / n_tok][i % n_tok] = vf_zero();
     for (; k + 1 < end; k += 2) {
         vf w0[MAX_SIDE], w1[MAX_SIDE];
         UNROLL
-        for (uint32_t s = 0; s < n_side; s++) load_pair(type, w[s], k, &w0[s], &w1[s]);
+        for (uint32_t s = 0; s < n_side; s++) {
+            load_pair(type, w[s], k, &w0[s], &w1[s]);
+            if (WAITS(n_tok)) prefetch_part(ahead[s] + units_bytes(type, k - begin), (uint32_t)units_bytes(type, 2), 0);
+        }
         UNROLL
         for (uint32_t t = 0; t < n_tok; t++) {
             vf x0 = vf_set1(x[t][k]), x1 = vf_set1(x[t][k + 1]);
@@ -65,10 +50,24 @@ INLINE void float_block(enum stk_type type, uint32_t n_side, uint32_t n_tok, con
     }
 }
 
+/* What each of the vectors of rows [v, v + n_side) reads after its block at k: its next one, the first of the vectors that
+ * follow, or the head of what follows the call. */
+INLINE void blocks_ahead(enum stk_type type, uint32_t n_side, const stk_matmul *m, uint32_t v, uint32_t k,
+                         const uint8_t *const *w, const uint8_t **ahead) {
+    const uint64_t block = units_bytes(type, STK_BLOCK);
+    const bool last = m->n_in - k <= STK_BLOCK, last_rows = v + 2 * n_side > m->stripe_end * HALVES;
+    UNROLL
+    for (uint32_t s = 0; s < n_side; s++)
+        ahead[s] = !last        ? w[s] + units_bytes(type, k) + block
+                   : !last_rows ? w[s] + n_side / HALVES * stk_stripe_bytes(type, m->n_in)
+                   : m->next    ? (const uint8_t *)m->next + s * block
+                                : w[s];
+}
+
 /* Vectors [v, v + n_side) of rows times tokens [tok, tok + n_tok). Vector v is half v % HALVES of stripe v / HALVES. */
 INLINE void float_tile(enum stk_type type, uint32_t n_side, uint32_t n_tok, const stk_matmul *m, uint32_t v, uint32_t tok) {
     const uint64_t stripe_bytes = stk_stripe_bytes(type, m->n_in);
-    const uint8_t *w[MAX_SIDE];
+    const uint8_t *w[MAX_SIDE], *ahead[MAX_SIDE];
     const float *x[MAX_TILE];
     vf row[MAX_SIDE][MAX_TILE], acc[MAX_SIDE][MAX_TILE];
     UNROLL
@@ -79,7 +78,8 @@ INLINE void float_tile(enum stk_type type, uint32_t n_side, uint32_t n_tok, cons
     UNROLL
     for (uint32_t i = 0; i < n_side * n_tok; i++) row[i / n_tok][i % n_tok] = vf_zero();
     for (uint32_t k = 0; k < m->n_in; k += STK_BLOCK) {
-        float_block(type, n_side, n_tok, w, x, k, STK_MIN(k + STK_BLOCK, m->n_in), acc);
+        if (WAITS(n_tok)) blocks_ahead(type, n_side, m, v, k, w, ahead);
+        float_block(type, n_side, n_tok, w, ahead, x, k, STK_MIN(k + STK_BLOCK, m->n_in), acc);
         UNROLL
         for (uint32_t i = 0; i < n_side * n_tok; i++)
             row[i / n_tok][i % n_tok] = vf_add(row[i / n_tok][i % n_tok], acc[i / n_tok][i % n_tok]);
@@ -95,13 +95,16 @@ typedef void (*float_fn)(const stk_matmul *m, uint32_t v, uint32_t tok);
 #define SIDE(n_tok) ((n_tok) <= 2 ? MAX_SIDE : LANES == 16 || (n_tok) <= 4 ? 2 : 1)
 
 /* The stripes of m times tokens [tok, tok + n_tok), n_tok <= PASS. side and single: kernels of SIDE vectors and of one, for each
- * number of tokens. */
+ * number of tokens. All parts of a pass take as many vectors as its first, the largest one. */
 INLINE void float_pass(const float_fn *side, const float_fn *single, const stk_matmul *m, uint32_t tok, uint32_t n_tok) {
-    for (uint32_t t = 0, n; t < n_tok; t += n) {
-        n = even_part(n_tok - t, MAX_TILE);
-        uint32_t v = m->stripe_begin * HALVES, end = m->stripe_end * HALVES;
-        for (; v + SIDE(n) <= end; v += SIDE(n)) side[n - 1](m, v, tok + t);
-        for (; v < end; v++) single[n - 1](m, v, tok + t);
+    const uint32_t n_side = SIDE(even_part(n_tok, MAX_TILE)), end = m->stripe_end * HALVES;
+    for (uint32_t v = m->stripe_begin * HALVES, n_v; v < end; v += n_v) {
+        n_v = v + n_side <= end ? n_side : 1;
+        const float_fn *fn = n_v > 1 ? side : single;
+        for (uint32_t t = 0, n; t < n_tok; t += n) {
+            n = even_part(n_tok - t, MAX_TILE);
+            fn[n - 1](m, v, tok + t);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ enum {
     UNITS = STK_GROUP / 4,          /* vectors of codes of a group */
     /* Where 240 * 127 does not saturate, high nibbles of Q4_K stay in place, and their scale is divided by 16 instead. */
     NIBBLE_IN_PLACE = DOT_VNNI,
+    SUM_TILE = 16 * STK_STRIPE, /* sums that tiles make at a time: of 16 tokens (simd_amx.c) */
 };
 #define MAGIC 0x1.8p23f
 
@@ -219,30 +220,43 @@ INLINE void add_units(enum stk_type type, const vi *code, uint32_t u, uint32_t n
 #endif
 }
 
-/* row[t * HALVES] += the block's product with n_tok tokens. The block at `ahead`, if any, is prefetched meanwhile. */
-INLINE void add_block(enum stk_type type, uint32_t n_tok, const rows_block *b, uint32_t n_group, const int8_t *const *q,
-                      uint32_t q_at, const token_block *x, vf *row, const uint8_t *ahead) {
+/* sum[t] = the bits of MAGIC + the integer sum of token t in group g; in its first or second half for Q6_K. made: NULL, or the
+ * sums of codes as tiles have made them, which still lack their start. */
+INLINE void integer_sums(enum stk_type type, const rows_block *b, uint32_t g, uint32_t half, uint32_t n_tok, bool tiled,
+                         const int8_t *const *q, const token_block *x, const int32_t *made, vi *sum) {
     const bool by16 = type == STK_TYPE_Q6_K, offset = code_offset(type) != 0;
+    UNROLL
+    for (uint32_t t = 0; t < n_tok; t++) sum[t] = vi_set1(offset ? x[t].start[2 * g + half] : MAGIC_BITS);
+    if (!tiled) {
+        add_units(type, b->code[g], half * UNITS / 2, by16 ? UNITS / 2 : UNITS, n_tok, q, g * STK_GROUP, sum);
+        return;
+    }
+    made += (by16 ? 2 * g + half : g) * SUM_TILE;
+    UNROLL
+    for (uint32_t t = 0; t < n_tok; t++) sum[t] = vi_add(sum[t], vi_load(made + t * STK_STRIPE));
+}
+
+/* row[t * HALVES] += the block's product with n_tok tokens. The block at `ahead`, if any, is prefetched meanwhile. tiled: the
+ * sums of codes are in `made`, and q is not needed. */
+INLINE void add_block(enum stk_type type, uint32_t n_tok, bool tiled, const rows_block *b, uint32_t n_group,
+                      const int8_t *const *q, uint32_t q_at, const int32_t *made, const token_block *x, vf *row,
+                      const uint8_t *ahead) {
     const int8_t *qt[MAX_TILE];
     vf acc[MAX_TILE];
     UNROLL
     for (uint32_t t = 0; t < n_tok; t++) {
-        qt[t] = q[t] + q_at;
+        if (!tiled) qt[t] = q[t] + q_at;
         acc[t] = vf_zero();
     }
     for (uint32_t g = 0; g < n_group; g++) {
         if (ahead) prefetch_part(ahead, block_bytes(type, GROUPS) / GROUPS, g);
         vf ws = b->scale[2 * g], ws_magic = vf_mul(ws, vf_set1(-MAGIC)), u[MAX_TILE];
         vi sum[MAX_TILE];
-        UNROLL
-        for (uint32_t t = 0; t < n_tok; t++) sum[t] = vi_set1(offset ? x[t].start[2 * g] : MAGIC_BITS);
-        add_units(type, b->code[g], 0, by16 ? UNITS / 2 : UNITS, n_tok, qt, g * STK_GROUP, sum);
+        integer_sums(type, b, g, 0, n_tok, tiled, qt, x, made, sum);
         UNROLL
         for (uint32_t t = 0; t < n_tok; t++) u[t] = vf_fma(ws, vf_bits(sum[t]), ws_magic);
-        if (by16) {
-            UNROLL
-            for (uint32_t t = 0; t < n_tok; t++) sum[t] = vi_set1(x[t].start[2 * g + 1]);
-            add_units(type, b->code[g], UNITS / 2, UNITS / 2, n_tok, qt, g * STK_GROUP, sum);
+        if (type == STK_TYPE_Q6_K) {
+            integer_sums(type, b, g, 1, n_tok, tiled, qt, x, made, sum);
             UNROLL
             for (uint32_t t = 0; t < n_tok; t++)
                 u[t] = vf_fma(b->scale[2 * g + 1], vf_sub(vf_bits(sum[t]), vf_set1(MAGIC)), u[t]);
@@ -307,10 +321,11 @@ INLINE void quant_pass(enum stk_type type, const block_fn *block, const stk_matm
     }
 }
 
+/* The kernels of a type; simd_table.h makes them. */
 #define QUANT_BLOCK(type, n)                                                                                                     \
     static void type##_##n(const rows_block *b, uint32_t n_group, const int8_t *const *q, uint32_t q_at, const token_block *x,   \
                            vf *row, const uint8_t *ahead) {                                                                      \
-        add_block(STK_TYPE_##type, n, b, n_group, q, q_at, x, row, ahead);                                                       \
+        add_block(STK_TYPE_##type, n, false, b, n_group, q, q_at, NULL, x, row, ahead);                                          \
     }
 #define QUANT_PRODUCT(type, name)                                                                                                \
     QUANT_BLOCK(type, 1)                                                                                                         \
@@ -327,11 +342,5 @@ INLINE void quant_pass(enum stk_type type, const block_fn *block, const stk_matm
         quant_pass(STK_TYPE_##type, block, m, tok, n_tok);                                                                       \
     }                                                                                                                            \
     static void matmul_##name(const stk_matmul *m) { run_passes(m, pass_##name); }
-
-QUANT_PRODUCT(Q8_0, q8_0)
-QUANT_PRODUCT(Q4_0, q4_0)
-QUANT_PRODUCT(Q4_K, q4_k)
-QUANT_PRODUCT(Q5_K, q5_k)
-QUANT_PRODUCT(Q6_K, q6_k)
 
 #endif

@@ -11,6 +11,12 @@
 #include "cpu/tables.h"
 #include "cpu/vector_lanes.h"
 
+QUANT_PRODUCT(Q8_0, q8_0)
+QUANT_PRODUCT(Q4_0, q4_0)
+QUANT_PRODUCT(Q4_K, q4_k)
+QUANT_PRODUCT(Q5_K, q5_k)
+QUANT_PRODUCT(Q6_K, q6_k)
+
 #define SIMD_TABLE(table_name)                                                                                                   \
     {                                                                                                                            \
         .name = table_name, .quantize = quantize, .quantize_groups = quantize_groups, .matmul_f32 = matmul_f32,                  \

@@ -1,4 +1,4 @@
-/* slots: one arena, class after class, slot after slot; and the division of a budget between the classes. */
+/* slots: a map for each class, slot after slot; and the division of a budget between the classes. */
 #include "slots.h"
 
 #include <inttypes.h>
@@ -10,11 +10,12 @@
 typedef __int128 wide;
 
 struct stk_slots {
-    stk_map map;
     uint32_t n_class;
+    bool lock;
     struct {
-        uint64_t offset, slot_bytes;
-        uint32_t n_slot;
+        stk_map map;
+        uint64_t slot_bytes;
+        uint32_t n_slot, n_expert;
     } classes[];
 };
 
@@ -119,49 +120,74 @@ uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least) {
     return bytes;
 }
 
+static int check_slots(uint32_t cls, uint32_t n_slot, uint32_t n_expert) {
+    if (n_slot > 0 && n_slot <= n_expert) return 0;
+    return stk_fail(STK_EINVAL, "%" PRIu32 " slots for class %" PRIu32 ", expected 1 to %" PRIu32, n_slot, cls, n_expert);
+}
+
+/* All of it must be there before any is taken. */
+static int check_room(const stk_catalogue *cat, const uint32_t *n_slot) {
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) bytes += n_slot[c] * stk_catalogue_class(cat, c)->slot_bytes;
+    return stk_mem_check(bytes, "expert slots");
+}
+
 int stk_slots_open(stk_slots **out, const stk_catalogue *cat, const uint32_t *n_slot, bool lock) {
     uint32_t n_class = stk_catalogue_n_class(cat);
+    int rc = 0;
+    *out = NULL;
+    for (uint32_t c = 0; c < n_class; c++) STK_TRY(check_slots(c, n_slot[c], stk_catalogue_class(cat, c)->n_expert));
+    STK_TRY(check_room(cat, n_slot));
     stk_slots *slots = calloc(1, sizeof *slots + n_class * sizeof slots->classes[0]);
     if (!slots) return stk_fail(STK_ENOMEM, "the system refused memory for %" PRIu32 " classes of slots", n_class);
     slots->n_class = n_class;
-    uint64_t bytes = 0;
-    int rc = 0;
-    for (uint32_t c = 0; c < n_class; c++) {
+    slots->lock = lock;
+    for (uint32_t c = 0; rc >= 0 && c < n_class; c++) {
         const stk_class *cls = stk_catalogue_class(cat, c);
-        if (n_slot[c] == 0 || n_slot[c] > cls->n_expert) {
-            rc = stk_fail(STK_EINVAL, "%" PRIu32 " slots for class %" PRIu32 ", expected 1 to %" PRIu32, n_slot[c], c,
-                          cls->n_expert);
-            goto out;
-        }
-        slots->classes[c].offset = bytes;
         slots->classes[c].slot_bytes = cls->slot_bytes;
         slots->classes[c].n_slot = n_slot[c];
-        bytes += n_slot[c] * cls->slot_bytes;
+        slots->classes[c].n_expert = cls->n_expert;
+        rc = stk_map_open_growing(&slots->classes[c].map, n_slot[c] * cls->slot_bytes, cls->n_expert * cls->slot_bytes, lock,
+                                  "expert slots");
     }
-    STK_TRYGOTO(stk_map_open(&slots->map, bytes, lock, "expert slots"), rc, out);
+    if (rc < 0) stk_slots_close(&slots);
     *out = slots;
-    return 0;
-out:
-    free(slots);
     return rc;
 }
 
 void stk_slots_close(stk_slots **slots) {
     if (!*slots) return;
-    stk_map_close(&(*slots)->map);
+    for (uint32_t c = 0; c < (*slots)->n_class; c++) stk_map_close(&(*slots)->classes[c].map);
     free(*slots);
     *slots = NULL;
+}
+
+int stk_slots_resize(stk_slots *slots, uint32_t cls, uint32_t n_slot) {
+    STK_TRY(check_slots(cls, n_slot, slots->classes[cls].n_expert));
+    STK_TRY(stk_map_resize(&slots->classes[cls].map, n_slot * slots->classes[cls].slot_bytes, slots->lock, "expert slots"));
+    slots->classes[cls].n_slot = n_slot;
+    return 0;
 }
 
 uint32_t stk_slots_n(const stk_slots *slots, uint32_t cls) { return slots->classes[cls].n_slot; }
 
 void *stk_slots_at(const stk_slots *slots, uint32_t cls, uint32_t slot) {
-    return (char *)slots->map.base + slots->classes[cls].offset + slot * slots->classes[cls].slot_bytes;
+    return (char *)slots->classes[cls].map.base + slot * slots->classes[cls].slot_bytes;
 }
 
-void stk_slots_arena(const stk_slots *slots, void **base, uint64_t *bytes) {
-    *base = slots->map.base;
-    *bytes = slots->map.bytes;
+void stk_slots_region(const stk_slots *slots, uint32_t cls, void **base, uint64_t *bytes) {
+    *base = slots->classes[cls].map.base;
+    *bytes = slots->classes[cls].map.bytes;
 }
 
-uint64_t stk_slots_huge_bytes(const stk_slots *slots) { return slots->map.huge_bytes; }
+uint64_t stk_slots_bytes(const stk_slots *slots) {
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < slots->n_class; c++) bytes += slots->classes[c].map.bytes;
+    return bytes;
+}
+
+uint64_t stk_slots_huge_bytes(const stk_slots *slots) {
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < slots->n_class; c++) bytes += slots->classes[c].map.huge_bytes;
+    return bytes;
+}

@@ -2,7 +2,7 @@
  * slots: the memory of one tier: a budget cut into slots, in classes of slot size. Memory alone: who sits in a slot is cache/,
  * what state a slot is in is kept here for the engine (coming, resident, in use), with one reader per slot.
  *
- * Who may call it: src/, one thread. Ownership: the arena belongs to the object. Huge pages (2 MiB) from 64 MiB on, 4 KiB pages
+ * Who may call it: src/, one thread. Ownership: the memory belongs to the object. Huge pages (2 MiB) from 64 MiB on, 4 KiB pages
  * below.
  */
 #ifndef STK_SLOTS_H
@@ -32,13 +32,20 @@ uint64_t stk_slots_all_bytes(const stk_catalogue *cat);
 /* The least budget: `least` slots of each class. */
 uint64_t stk_slots_least_bytes(const stk_catalogue *cat, uint32_t least);
 
-/* Reserves and touches all memory. lock: mlock it. Errors: STK_ENOMEM (says how much and what limit), STK_EINVAL. */
+/* Reserves and touches all memory, with addresses for every expert, so that classes may grow. lock: mlock it. Errors: STK_ENOMEM
+ * (says how much and what limit), STK_EINVAL. */
 int stk_slots_open(stk_slots **out, const stk_catalogue *cat, const uint32_t *n_slot, bool lock) STK_CHECKED;
 void stk_slots_close(stk_slots **slots);
 
+/* Another number of slots for a class: memory of those beyond goes back to the system, that of new ones is taken. Nothing may be
+ * on its way to it. Errors: as open, nothing has changed. */
+int stk_slots_resize(stk_slots *slots, uint32_t cls, uint32_t n_slot) STK_CHECKED;
+
 uint32_t stk_slots_n(const stk_slots *slots, uint32_t cls);
 void *stk_slots_at(const stk_slots *slots, uint32_t cls, uint32_t slot); /* 4,096-byte aligned */
-void stk_slots_arena(const stk_slots *slots, void **base, uint64_t *bytes);
+/* The memory of a class, which does not move. */
+void stk_slots_region(const stk_slots *slots, uint32_t cls, void **base, uint64_t *bytes);
+uint64_t stk_slots_bytes(const stk_slots *slots);
 uint64_t stk_slots_huge_bytes(const stk_slots *slots);
 
 #endif

@@ -43,6 +43,8 @@ typedef struct stk_io_ops {
     int (*reap)(void *state, stk_io_piece **done, bool wait);
     /* Asks that a submitted piece come back soon, as it is (res -ECANCELED) or read. */
     void (*cancel)(void *state, stk_io_piece *piece);
+    /* Registers memory that reads go to, in place of what was. Nothing is in flight. NULL: of no use here. */
+    void (*set_buffers)(void *state, const stk_io_region *regions, uint32_t n);
 } stk_io_ops;
 
 typedef struct stk_io_backend {

@@ -1,8 +1,9 @@
-/* drive: the arithmetic of a drive and the text that describes one. */
+/* drive: the arithmetic of a drive, the order in which it is given pieces, and the text that describes one. */
 #include "drive.h"
 
 #include <string.h>
 
+enum { PREFETCH_DEPTH = 3, PREFETCH_PIECE_BYTES = 256 << 10 };
 enum { SPREAD = 4 }; /* reordered completions are late by up to so many times of the read itself */
 static const uint64_t SPREAD_MIN_NS = 100000;
 static const double NS_PER_S = 1e9;
@@ -119,6 +120,15 @@ int stk_drive_parse(stk_drive *drive, const char *text, uint64_t seed) {
     if (n_part < 1) return stk_fail(STK_EINVAL, "emulated drive: the latency is missing; write %s", form);
     drive->bytes_per_ns = bandwidth / NS_PER_S;
     return 0;
+}
+
+bool stk_drive_takes(enum stk_io_class cls, uint32_t depth, uint32_t n_flying) {
+    return n_flying < (cls == STK_IO_DEMAND ? depth : STK_MIN(depth, (uint32_t)PREFETCH_DEPTH));
+}
+
+uint32_t stk_drive_piece(enum stk_io_class cls, uint32_t piece_bytes, uint64_t left_bytes) {
+    uint32_t most = cls == STK_IO_DEMAND ? piece_bytes : STK_MIN(piece_bytes, (uint32_t)PREFETCH_PIECE_BYTES);
+    return (uint32_t)STK_MIN((uint64_t)most, left_bytes);
 }
 
 /* splitmix64 (Steele, Lea, Flood 2014). */

@@ -68,7 +68,7 @@ static void emu_cancel(void *state, stk_io_piece *piece) {
     e->pool.ops->cancel(e->pool.state, piece);
 }
 
-static const stk_io_ops emu_ops = {"emu", emu_close, emu_submit, emu_reap, emu_cancel};
+static const stk_io_ops emu_ops = {"emu", emu_close, emu_submit, emu_reap, emu_cancel, NULL};
 
 int stk_io_emu_open(stk_io_backend *out, const stk_io_setup *setup, const stk_drive *drive) {
     emu *e = calloc(1, sizeof *e + setup->depth * sizeof e->held[0]);

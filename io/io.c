@@ -14,16 +14,10 @@
 #include "io/backend.h"
 
 enum {
-    /* 2 MiB in flight: a drive of 5 GB/s is busy with them for 0.4 ms, more than its latency. Reads in flight together end
-     * together; with more of them the first part of an expert would land as late as the last. */
-    DEFAULT_DEPTH = 4,
     MAX_DEPTH = 4096,
-    DEFAULT_PIECE_BYTES = 512 << 10,
     MAX_PIECE_BYTES = 1 << 30,
     PIECE_UNIT = 4096,
     FIRST_EXTENTS = 1024,
-    PREFETCH_DEPTH = 3, /* pieces in flight at which no prefetch is handed out, and its size: demand waits for them */
-    PREFETCH_PIECE_BYTES = 256 << 10,
     MAX_TRIES = 100, /* attempts at a piece that bring nothing, before it is an error */
     N_CLASS = STK_IO_PREFETCH + 1,
 };
@@ -244,8 +238,7 @@ static void issue(stk_io *io, uint32_t i) {
     stk_io_piece *piece = io->idle;
     io->idle = piece->next;
     uint64_t offset = e->ask.offset + e->issued_bytes;
-    uint32_t most = e->cls == STK_IO_PREFETCH ? STK_MIN(io->piece_bytes, (uint32_t)PREFETCH_PIECE_BYTES) : io->piece_bytes;
-    uint32_t bytes = (uint32_t)STK_MIN((uint64_t)most, e->ask.bytes - e->issued_bytes);
+    uint32_t bytes = stk_drive_piece(e->cls, io->piece_bytes, e->ask.bytes - e->issued_bytes);
     *piece = (stk_io_piece){
         .dst = (char *)e->ask.dst + e->issued_bytes,
         .offset = offset,
@@ -261,11 +254,11 @@ static void issue(stk_io *io, uint32_t i) {
     io->batch[io->n_batch++] = piece;
 }
 
-/* Fills the depth: pieces to try again first, then demand; prefetches only as far as the drive needs to keep busy. */
+/* Fills the depth: pieces to try again first, then demand, then prefetches. */
 static void pump(stk_io *io) {
-    while (io->idle && io->queue[STK_IO_DEMAND].head != NONE) issue(io, io->queue[STK_IO_DEMAND].head);
-    while (io->idle && io->queue[STK_IO_PREFETCH].head != NONE && io->n_flying + io->n_batch < PREFETCH_DEPTH)
-        issue(io, io->queue[STK_IO_PREFETCH].head);
+    for (enum stk_io_class c = STK_IO_DEMAND; c <= STK_IO_PREFETCH; c++)
+        while (io->queue[c].head != NONE && stk_drive_takes(c, io->depth, io->n_flying + io->n_batch))
+            issue(io, io->queue[c].head);
     uint64_t now = io->n_batch || io->n_flying || io->busy_since_ns ? stk_now_ns() : 0;
     if (io->n_batch) {
         for (uint32_t i = 0; i < io->n_batch; i++) {
@@ -389,6 +382,12 @@ bool stk_io_direct(const stk_io *io, uint32_t file) { return io->files[file].dir
 
 void stk_io_set_faults(stk_io *io, const stk_io_faults *faults) { io->faults = *faults; }
 
+int stk_io_set_buffers(stk_io *io, const stk_io_region *regions, uint32_t n) {
+    if (stk_io_in_flight(io)) return stk_fail(STK_ESTATE, "io: buffers are registered while reads are in flight");
+    if (io->backend.ops->set_buffers) io->backend.ops->set_buffers(io->backend.state, regions, n);
+    return STK_OK;
+}
+
 /* ---- Opening and closing ------------------------------------------------------------------------------------------------ */
 
 static int open_backend(stk_io *io, const stk_io_options *options) {
@@ -444,8 +443,8 @@ int stk_io_open(stk_io **out, const stk_io_options *options) {
     STK_TRY(check_options(options));
     stk_io *io = calloc(1, sizeof *io);
     if (!io) return stk_fail(STK_ENOMEM, "io: no memory");
-    io->depth = options->depth ? options->depth : DEFAULT_DEPTH;
-    io->piece_bytes = options->piece_bytes ? options->piece_bytes : DEFAULT_PIECE_BYTES;
+    io->depth = options->depth ? options->depth : STK_IO_DEPTH;
+    io->piece_bytes = options->piece_bytes ? options->piece_bytes : STK_IO_PIECE_BYTES;
     io->vacant = NONE;
     io->done = (extent_list){NONE, NONE};
     for (int c = 0; c < N_CLASS; c++) io->queue[c] = (extent_list){NONE, NONE};

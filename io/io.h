@@ -29,9 +29,9 @@ typedef struct stk_io_options {
     const char *spec; /* NULL: "auto" */
     uint32_t n_file;
     const char *const *paths; /* [n_file], opened read-only, O_DIRECT where the file system allows it */
-    uint32_t depth;           /* pieces in flight, up to 4,096; 0: 4 */
-    uint32_t piece_bytes;     /* reads are cut into pieces of this size; 0: 512 KiB. A multiple of 4,096, up to 1 GiB */
-    void *buffer;             /* memory that reads go to, for registration; NULL: none */
+    uint32_t depth;           /* pieces in flight, up to 4,096; 0: STK_IO_DEPTH */
+    uint32_t piece_bytes; /* reads are cut into pieces of this size; 0: STK_IO_PIECE_BYTES. A multiple of 4,096, up to 1 GiB */
+    void *buffer;         /* memory that reads go to, for registration; NULL: none */
     uint64_t buffer_bytes;
     uint64_t seed;
 } stk_io_options;
@@ -75,11 +75,9 @@ uint32_t stk_io_align(const stk_io *io, uint32_t file);
 /* Whether file `file` is read with O_DIRECT; where not, pages are dropped from the page cache after each read. */
 bool stk_io_direct(const stk_io *io, uint32_t file);
 
-enum stk_io_class { STK_IO_DEMAND, STK_IO_PREFETCH };
 /*
- * Queues n reads, all or none; those beyond the depth wait inside, in order, demand before prefetch. Prefetches are cut smaller
- * and handed out only while little is in flight, so that demand never waits long. Errors: STK_EINVAL (alignment, range),
- * STK_ENOMEM (more reads than ever before, and no memory to list them).
+ * Queues n reads, all or none; those beyond the depth wait inside, in order, demand before prefetch (drive.h). Errors: STK_EINVAL
+ * (alignment, range), STK_ENOMEM (more reads than ever before, and no memory to list them).
  */
 int stk_io_submit(stk_io *io, enum stk_io_class cls, const stk_io_read *reads, uint32_t n) STK_CHECKED;
 /* Raises queued prefetches with this tag to demand, behind the demand that waits; no effect on what is under way or done. */
@@ -93,6 +91,15 @@ void stk_io_cancel(stk_io *io, uint64_t tag);
  * detail text is that of the last one.
  */
 int stk_io_reap(stk_io *io, stk_io_done *done, uint32_t max, bool wait) STK_CHECKED;
+/*
+ * Other memory that reads go to, for registration, in place of options.buffer; n 0: none. Memory that was registered is held by
+ * the kernel: register anew, or none, before it is given back to the system. Errors: STK_ESTATE (reads are in flight).
+ */
+typedef struct stk_io_region {
+    void *base;
+    uint64_t bytes;
+} stk_io_region;
+int stk_io_set_buffers(stk_io *io, const stk_io_region *regions, uint32_t n) STK_CHECKED;
 /* Reads not yet reaped. */
 uint32_t stk_io_in_flight(const stk_io *io);
 void stk_io_get_counters(const stk_io *io, stk_io_counters *counters);

@@ -155,7 +155,7 @@ static void pool_cancel(void *state, stk_io_piece *piece) {
     pthread_mutex_unlock(&pool->lock);
 }
 
-static const stk_io_ops pread_ops = {"pread", pool_close, pool_submit, pool_reap, pool_cancel};
+static const stk_io_ops pread_ops = {"pread", pool_close, pool_submit, pool_reap, pool_cancel, NULL};
 
 /* Threads inherit the mask of their maker. */
 static int start_readers(pread_pool *pool) {

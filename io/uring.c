@@ -14,14 +14,15 @@
 #include "io/backend.h"
 #include "src/mem.h"
 
+enum { MAX_CHUNK = 16384 };
 static const uint64_t CHUNK_BYTES = 1u << 30; /* the kernel's limit of one registered buffer */
 
 typedef struct uring {
     struct io_uring ring;
     uint32_t depth;
     bool fixed_files;
-    char *buffer; /* registered, in chunks of CHUNK_BYTES; NULL: not */
-    uint64_t buffer_bytes;
+    struct iovec *chunks; /* [n_chunk] registered, of CHUNK_BYTES at most */
+    uint32_t n_chunk;
 } uring;
 
 static int refused(int errnum) {
@@ -36,26 +37,35 @@ static int refused(int errnum) {
                     strerrordesc_np(errnum));
 }
 
+/* Cuts regions into chunks; NULL: none, too many, or no memory for the list. */
+static struct iovec *cut(const stk_io_region *regions, uint32_t n, uint32_t *n_chunk) {
+    uint64_t all = 0, at = 0;
+    for (uint32_t i = 0; i < n; i++) all += stk_div_up(regions[i].bytes, CHUNK_BYTES);
+    struct iovec *chunks = all && all <= MAX_CHUNK ? calloc(all, sizeof *chunks) : NULL;
+    *n_chunk = (uint32_t)all;
+    for (uint32_t i = 0; chunks && i < n; i++)
+        for (uint64_t from = 0; from < regions[i].bytes; from += CHUNK_BYTES)
+            chunks[at++] = (struct iovec){(char *)regions[i].base + from, STK_MIN(CHUNK_BYTES, regions[i].bytes - from)};
+    return chunks;
+}
+
 /* Pinning memory needs RLIMIT_MEMLOCK; plain reads do without. The kernel would pin all of it before it counts, so the limit is
  * looked at first. */
-static void register_buffer(uring *u, const stk_io_setup *setup) {
-    if (!setup->buffer || setup->buffer_bytes == 0 || setup->buffer_bytes > stk_mem_lockable()) return;
-    uint64_t n = stk_div_up(setup->buffer_bytes, CHUNK_BYTES);
-    struct iovec *chunks = n <= 16384 ? calloc(n, sizeof *chunks) : NULL;
-    if (!chunks) return;
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t at = i * CHUNK_BYTES;
-        chunks[i].iov_base = (char *)setup->buffer + at;
-        chunks[i].iov_len = STK_MIN(CHUNK_BYTES, setup->buffer_bytes - at);
-    }
-    int rc = io_uring_register_buffers(&u->ring, chunks, (unsigned)n);
-    free(chunks);
-    if (rc == 0) {
-        u->buffer = setup->buffer;
-        u->buffer_bytes = setup->buffer_bytes;
-    } else {
-        stk_log(STK_LOG_DEBUG, "io_uring: buffers are not registered (%s)", strerrordesc_np(-rc));
-    }
+static void uring_set_buffers(void *state, const stk_io_region *regions, uint32_t n) {
+    uring *u = state;
+    if (u->chunks) (void)io_uring_unregister_buffers(&u->ring);
+    free(u->chunks);
+    u->chunks = NULL;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) bytes += regions[i].bytes;
+    if (bytes > stk_mem_lockable()) return;
+    u->chunks = cut(regions, n, &u->n_chunk);
+    if (!u->chunks) return;
+    int rc = io_uring_register_buffers(&u->ring, u->chunks, u->n_chunk);
+    if (rc == 0) return;
+    stk_log(STK_LOG_DEBUG, "io_uring: buffers are not registered (%s)", strerrordesc_np(-rc));
+    free(u->chunks);
+    u->chunks = NULL;
 }
 
 static void register_files(uring *u, const stk_io_setup *setup) {
@@ -69,15 +79,17 @@ static void register_files(uring *u, const stk_io_setup *setup) {
 static void uring_close(void *state) {
     uring *u = state;
     io_uring_queue_exit(&u->ring);
+    free(u->chunks);
     free(u);
 }
 
 /* Index of the registered chunk that holds the whole of the piece, or -1. */
 static int chunk_of(const uring *u, const stk_io_piece *piece) {
-    uintptr_t at = (uintptr_t)piece->dst - (uintptr_t)u->buffer;
-    if (!u->buffer || (uintptr_t)piece->dst < (uintptr_t)u->buffer || at + piece->bytes > u->buffer_bytes) return -1;
-    uint64_t first = at / CHUNK_BYTES, last = (at + piece->bytes - 1) / CHUNK_BYTES;
-    return first == last ? (int)first : -1;
+    for (uint32_t i = 0; u->chunks && i < u->n_chunk; i++) {
+        uintptr_t base = (uintptr_t)u->chunks[i].iov_base, at = (uintptr_t)piece->dst;
+        if (at >= base && at - base < u->chunks[i].iov_len) return at - base + piece->bytes <= u->chunks[i].iov_len ? (int)i : -1;
+    }
+    return -1;
 }
 
 static void uring_submit(void *state, stk_io_piece *const *pieces, uint32_t n) {
@@ -141,7 +153,7 @@ static void uring_cancel(void *state, stk_io_piece *piece) {
     io_uring_submit(&u->ring);
 }
 
-static const stk_io_ops uring_ops = {"uring", uring_close, uring_submit, uring_reap, uring_cancel};
+static const stk_io_ops uring_ops = {"uring", uring_close, uring_submit, uring_reap, uring_cancel, uring_set_buffers};
 
 /* COOP_TASKRUN (Linux 5.19): completions wait for our next call instead of interrupting the computing thread. */
 static int init_ring(uring *u) {
@@ -182,7 +194,7 @@ int stk_io_uring_open(stk_io_backend *out, const stk_io_setup *setup) {
         return refused(-rc);
     }
     register_files(u, setup);
-    register_buffer(u, setup);
+    uring_set_buffers(u, &(stk_io_region){setup->buffer, setup->buffer_bytes}, setup->buffer ? 1 : 0);
     *out = (stk_io_backend){&uring_ops, u};
     return 0;
 }

@@ -68,4 +68,4 @@ const stk_part_ops stk_part_crosslayer = {.name = "crosslayer",
                                           .learn = crosslayer_learn,
                                           .score = crosslayer_score,
                                           .blobs = crosslayer_blobs};
-STK_PANEL_SOLO(crosslayer, 0x3153524c, false); /* "LRS1" */
+STK_PANEL_SOLO(crosslayer, 0x3153524c, false, "pairs: a layer and one ahead, same token"); /* "LRS1" */

@@ -184,4 +184,4 @@ const stk_part_ops stk_part_gate = {.name = "gate",
                                     .score = gate_score,
                                     .blobs = gate_blobs,
                                     .loaded = gate_loaded};
-STK_PANEL_SOLO(gate, 0x31455447, true); /* "GTE1" */
+STK_PANEL_SOLO(gate, 0x31455447, true, "the routers of the layers ahead on today's hidden state"); /* "GTE1" */

@@ -65,10 +65,10 @@ static uint32_t history_blobs(const stk_part *s, stk_part_blob *blobs) {
 
 const stk_part_ops stk_part_history = {.name = "history",
                                        .n_param = 1,
-                                       .params = {{"keep", 0.94f, 0.0f, 0.9999f}},
+                                       .params = {{"keep", 0.94f, 0.0f, 0.9999f, "what is left of a count after a token"}},
                                        .open = history_open,
                                        .close = history_close,
                                        .learn = history_learn,
                                        .score = history_score,
                                        .blobs = history_blobs};
-STK_PANEL_SOLO(history, 0x31534948, false); /* "HIS1" */
+STK_PANEL_SOLO(history, 0x31534948, false, "what the layer used lately, in counts that fade"); /* "HIS1" */

@@ -145,11 +145,11 @@ static void matrices_loaded(stk_part *s) {
 
 const stk_part_ops stk_part_matrices = {.name = "matrices",
                                         .n_param = 1,
-                                        .params = {{"matrices", 24.0f, 1.0f, 1024.0f}},
+                                        .params = {{"matrices", 24.0f, 1.0f, 1024.0f, "sequences that are kept"}},
                                         .open = matrices_open,
                                         .close = matrices_close,
                                         .learn = matrices_learn,
                                         .score = matrices_score,
                                         .blobs = matrices_blobs,
                                         .loaded = matrices_loaded};
-STK_PANEL_SOLO(matrices, 0x3154414d, false); /* "MAT1" */
+STK_PANEL_SOLO(matrices, 0x3154414d, false, "the kept sequence most like this one (MoE-Infinity)"); /* "MAT1" */

@@ -18,8 +18,12 @@ static int mix_open(stk_predictor **out, const stk_predictor_config *config) {
     return stk_panel_open(out, config, &stk_mix_plan);
 }
 
+static int mix_param(uint32_t i, stk_param_info *out) { return stk_panel_param(&stk_mix_plan, i, out); }
+
 const stk_predictor_ops stk_predictor_mix = {.name = "mix",
+                                             .idea = "all of these, weighed by what each turned out to be worth",
                                              .wants_lookahead = true,
+                                             .param = mix_param,
                                              .open = mix_open,
                                              .close = stk_panel_close,
                                              .observe = stk_panel_observe,

@@ -77,15 +77,43 @@ static float *value_of(const stk_panel_plan *plan, float (*values)[STK_PART_PARA
     return NULL;
 }
 
+static const stk_part_param of_depth = {"depth", STK_PREDICT_DEPTH_MAX, 1, STK_PREDICT_DEPTH_MAX,
+                                        "layers ahead that it looks at"};
+
+/* In the order of the seats; what several of them take is one parameter. */
+int stk_panel_param(const stk_panel_plan *plan, uint32_t i, stk_param_info *out) {
+    float values[STK_PANEL_PARTS][STK_PART_PARAMS];
+    const stk_part_param *p = i == 0 ? &of_depth : NULL, *found;
+    uint32_t n = 1;
+    for (uint32_t s = 0; !p && s < plan->n_seat; s++)
+        for (uint32_t j = 0; !p && j < plan->seats[s].ops->n_param; j++) {
+            const stk_part_param *own = &plan->seats[s].ops->params[j];
+            if (value_of(plan, values, own->name, strlen(own->name), &found) != &values[s][j]) continue;
+            if (n++ == i) p = own;
+        }
+    if (!p) return 0;
+    *out = (stk_param_info){
+        .name = p->name, .what = p->what, .least = (double)p->least, .most = (double)p->most, .initial = (double)p->value};
+    return 1;
+}
+
+static int no_param(const stk_panel_plan *plan, const char *name, size_t n) {
+    char all[256] = "";
+    stk_param_info info;
+    for (uint32_t i = 0; stk_panel_param(plan, i, &info); i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", info.name);
+    return stk_fail(STK_EINVAL, "predictor %s has no parameter \"%.*s\"; there are: %s", plan->name, (int)STK_MIN(n, 80u), name,
+                    all);
+}
+
 static int parse(const stk_panel_plan *plan, const char *text, float *depth, float (*values)[STK_PART_PARAMS]) {
-    static const stk_part_param of_depth = {"depth", STK_PREDICT_DEPTH_MAX, 1, STK_PREDICT_DEPTH_MAX};
     while (text && *text) {
         size_t n = strcspn(text, "=,");
         const stk_part_param *param = &of_depth;
         float *to = n == 5 && memcmp(text, "depth", 5) == 0 ? depth : value_of(plan, values, text, n, &param);
         char *end = NULL;
         float x = text[n] == '=' ? strtof(text + n + 1, &end) : 0.0f;
-        if (!to) return stk_fail(STK_EINVAL, "predictor %s has no parameter \"%.*s\"", plan->name, (int)n, text);
+        if (!to) return no_param(plan, text, n);
         if (!end || end == text + n + 1 || (*end && *end != ',') || !(x >= param->least && x <= param->most))
             return stk_fail(STK_EINVAL, "predictor %s: %s takes a number from %g to %g, found \"%s\"", plan->name, param->name,
                             (double)param->least, (double)param->most, text);

@@ -42,18 +42,24 @@ int stk_panel_suggest(const stk_predictor *p, uint32_t depth, stk_suggestion *ou
 int64_t stk_panel_save(const stk_predictor *p, void *out, size_t cap);
 int stk_panel_load(stk_predictor *p, const void *data, size_t bytes);
 
+/* Parameter i of a plan: 1, or 0 beyond the last. */
+int stk_panel_param(const stk_panel_plan *plan, uint32_t i, stk_param_info *out);
+
 /* The mix's weights [SETS, depth, n_layer, n_seat + 1]; for fitting a prior. */
 const float *stk_panel_weights(const stk_predictor *p, uint32_t *depth, uint32_t *n_weight);
 
 /* Defines the operations of a predictor that is one part; ahead: whether it wants the routers' scores. */
-#define STK_PANEL_SOLO(part, tag, ahead)                                                                                         \
+#define STK_PANEL_SOLO(part, tag, ahead, what)                                                                                   \
+    static const stk_panel_seat part##_seat = {&stk_part_##part, NULL, 0.0f};                                                    \
+    static const stk_panel_plan part##_plan = {.name = #part, .magic = (tag), .n_seat = 1, .seats = &part##_seat};               \
     static int part##_open_solo(stk_predictor **out, const stk_predictor_config *config) {                                       \
-        static const stk_panel_seat seat = {&stk_part_##part, NULL, 0.0f};                                                       \
-        static const stk_panel_plan plan = {.name = #part, .magic = (tag), .n_seat = 1, .seats = &seat};                         \
-        return stk_panel_open(out, config, &plan);                                                                               \
+        return stk_panel_open(out, config, &part##_plan);                                                                        \
     }                                                                                                                            \
+    static int part##_param(uint32_t i, stk_param_info *out) { return stk_panel_param(&part##_plan, i, out); }                   \
     const stk_predictor_ops stk_predictor_##part = {.name = #part,                                                               \
+                                                    .idea = (what),                                                              \
                                                     .wants_lookahead = (ahead),                                                  \
+                                                    .param = part##_param,                                                       \
                                                     .open = part##_open_solo,                                                    \
                                                     .close = stk_panel_close,                                                    \
                                                     .observe = stk_panel_observe,                                                \

@@ -14,6 +14,7 @@ typedef struct stk_part stk_part;
 typedef struct stk_part_param {
     const char *name;
     float value, least, most; /* value: where none is given */
+    const char *what;
 } stk_part_param;
 
 typedef struct stk_part_config {

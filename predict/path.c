@@ -200,16 +200,18 @@ static void path_loaded(stk_part *s) {
     for (size_t i = 0; i < STK_ARRAY_LEN(s->sayings); i++) s->sayings[i].n_in = 0;
 }
 
-const stk_part_ops stk_part_path = {
-    .name = "path",
-    .gives_odds = true,
-    .n_param = 3,
-    .params = {{"back", 4.0f, 1.0f, BACK_MAX}, {"mib", 128.0f, 0.0f, 65536.0f}, {"rate", 0.02f, 0.0f, 1.0f}},
-    .open = path_open,
-    .close = path_close,
-    .learn = path_learn,
-    .look = path_look,
-    .score = path_score,
-    .blobs = path_blobs,
-    .loaded = path_loaded};
-STK_PANEL_SOLO(path, 0x31485450, false); /* "PTH1" */
+const stk_part_ops stk_part_path = {.name = "path",
+                                    .gives_odds = true,
+                                    .n_param = 3,
+                                    .params = {{"back", 4.0f, 1.0f, BACK_MAX, "layers of the token that are looked at"},
+                                               {"mib", 128.0f, 0.0f, 65536.0f, "memory for weights at most, in MiB"},
+                                               {"rate", 0.02f, 0.0f, 1.0f, "how fast weights are learned"}},
+                                    .open = path_open,
+                                    .close = path_close,
+                                    .learn = path_learn,
+                                    .look = path_look,
+                                    .score = path_score,
+                                    .blobs = path_blobs,
+                                    .loaded = path_loaded};
+STK_PANEL_SOLO(path, 0x31485450, false,
+               "regression on the token's last layers and the token before, learned while running"); /* "PTH1" */

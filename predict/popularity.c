@@ -71,4 +71,4 @@ const stk_part_ops stk_part_popularity = {.name = "popularity",
                                           .learn = popularity_learn,
                                           .score = popularity_score,
                                           .blobs = popularity_blobs};
-STK_PANEL_SOLO(popularity, 0x31504f50, false); /* "POP1" */
+STK_PANEL_SOLO(popularity, 0x31504f50, false, "what the layer used most, ever"); /* "POP1" */

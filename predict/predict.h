@@ -21,6 +21,7 @@ typedef struct stk_predictor_config {
     uint32_t k;        /* most experts of a token */
     uint64_t seed;
     const char *params; /* "name=value,...", NULL for none */
+    void *user;         /* of a predictor that is not built in */
 } stk_predictor_config;
 
 /* What the routers of the layers ahead say of today's hidden state: computed by the hub for predictors that ask for it. */
@@ -38,7 +39,9 @@ typedef struct stk_suggestion {
 
 typedef struct stk_predictor_ops {
     const char *name;
+    const char *idea; /* one line for a list of predictors */
     bool wants_lookahead;
+    int (*param)(uint32_t i, stk_param_info *out); /* 1: *out is parameter i; 0: there is none. NULL: none */
     int (*open)(stk_predictor **out, const stk_predictor_config *config);
     void (*close)(stk_predictor *p);
     /* The event of a layer, once a layer and step, layers ascending; a step with fewer layers than the model is possible (a

@@ -43,4 +43,4 @@ const stk_part_ops stk_part_previous = {.name = "previous",
                                         .learn = previous_learn,
                                         .score = previous_score,
                                         .blobs = previous_blobs};
-STK_PANEL_SOLO(previous, 0x31565250, false); /* "PRV1" */
+STK_PANEL_SOLO(previous, 0x31565250, false, "what the token before used in the layer"); /* "PRV1" */

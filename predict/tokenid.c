@@ -156,11 +156,11 @@ static void tokenid_loaded(stk_part *s) {
 
 const stk_part_ops stk_part_tokenid = {.name = "tokenid",
                                        .n_param = 1,
-                                       .params = {{"entries", 2048.0f, 4.0f, 1048576.0f}},
+                                       .params = {{"entries", 2048.0f, 4.0f, 1048576.0f, "token ids that are remembered"}},
                                        .open = tokenid_open,
                                        .close = tokenid_close,
                                        .learn = tokenid_learn,
                                        .score = tokenid_score,
                                        .blobs = tokenid_blobs,
                                        .loaded = tokenid_loaded};
-STK_PANEL_SOLO(tokenid, 0x314b4f54, false); /* "TOK1" */
+STK_PANEL_SOLO(tokenid, 0x314b4f54, false, "what this token id used before"); /* "TOK1" */

@@ -58,4 +58,4 @@ const stk_part_ops stk_part_transition = {.name = "transition",
                                           .learn = transition_learn,
                                           .score = transition_score,
                                           .blobs = transition_blobs};
-STK_PANEL_SOLO(transition, 0x31415254, false); /* "TRA1" */
+STK_PANEL_SOLO(transition, 0x31415254, false, "pairs: the token before and this one, same layer"); /* "TRA1" */

@@ -91,6 +91,17 @@ void stk_log(int level, const char *fmt, ...) {
     log_sink(log_user, level, line);
 }
 
+uint64_t stk_hash(uint64_t h, const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    for (size_t i = 0; i < bytes; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, p + i, STK_MIN(bytes - i, (size_t)8));
+        h = (h ^ word) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
 uint64_t stk_now_ns(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);

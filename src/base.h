@@ -64,6 +64,9 @@ static inline bool stk_add_overflow(uint64_t a, uint64_t b, uint64_t *out) { ret
 static inline uint64_t stk_align_up(uint64_t x, uint64_t align) { return (x + align - 1) & ~(align - 1); }
 static inline uint64_t stk_div_up(uint64_t x, uint64_t by) { return (x + by - 1) / by; }
 
+/* Goes on from h with the bytes; against damage, not against malice. Files hold the result: it does not change. */
+uint64_t stk_hash(uint64_t h, const void *data, size_t bytes);
+
 /* Monotonic time in nanoseconds. */
 uint64_t stk_now_ns(void);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "machine.h"
@@ -16,6 +17,9 @@ enum {
     SCRATCH_PART_BYTES = 864 << 10, /* of a Qwen3-30B-A3B expert in Q4_K */
     SCRATCH_EXPERTS = 100,
     SCRATCH_IN_FLIGHT = 8,
+    N_WAKE = 101,
+    WAKE_AFTER_NS = 1000000, /* longer than workers spin */
+    NS_PER_S = 1000000000,
 };
 #define ENOUGH_NS 1e9 /* a sample of this length is the last of its format: what follows is in proportion */
 
@@ -172,11 +176,38 @@ static int measure_machine(const stk_calibrate_options *o, stk_cost_file *out) {
     return STK_OK;
 }
 
+/* Nobody works; what is measured is how late everybody begins. */
+static void nothing(void *ctx, uint32_t worker) {
+    (void)ctx;
+    (void)worker;
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* From when the thread that plans was to wake until all threads had their part of an empty job. */
+static double measure_wake(stk_pool *pool) {
+    double ns[N_WAKE];
+    for (uint32_t i = 0; i < N_WAKE; i++) {
+        uint64_t at = stk_now_ns() + WAKE_AFTER_NS;
+        struct timespec t = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
+        while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
+        }
+        stk_pool_run(pool, nothing, NULL);
+        ns[i] = (double)(stk_now_ns() - at);
+    }
+    qsort(ns, N_WAKE, sizeof *ns, by_value);
+    return ns[N_WAKE / 2];
+}
+
 static int measure_experts(const stk_model *model, const stk_calibrate_options *o, const char *path, stk_cost_file *out) {
     stk_pool *pool;
     stk_calibrate_experts *experts = NULL;
     int rc;
     STK_TRY(stk_pool_open(&pool, o->n_threads));
+    out->wake_ns = measure_wake(pool);
     STK_TRYGOTO(stk_calibrate_experts_open(&experts, pool, stk_cpu_ops_at_most(o->cpu)), rc, out);
     for (uint32_t i = 0; i < STK_COST_N_FORMAT; i++) {
         STK_TRYGOTO(progress(o, "measuring the CPU", i + 1, STK_COST_N_FORMAT + 1), rc, out);

@@ -17,7 +17,7 @@ enum {
     DOWN_STRIPES = 8,
     FILL = 0x3c, /* 1.06 as f16, 0.0115 as bf16 and f32: nothing computed from it is subnormal */
 };
-enum { COUNT_UP, COUNT_DOWN };
+enum { PHASE_UP, PHASE_DOWN };
 
 typedef struct worker {
     float *gate, *up; /* [TILE, ROWS] */
@@ -188,11 +188,11 @@ static void compute_job(void *ctx, uint32_t idx) {
     enum { UP_UNITS = N_FF / ROWS, DOWN_UNITS = N_EMBD / STK_STRIPE / DOWN_STRIPES };
     stk_calibrate_experts *b = ctx;
     worker *w = &b->workers[idx];
-    for (uint32_t u; (u = stk_pool_next(b->pool, COUNT_UP)) < N_TASK * UP_UNITS; poll(b, idx))
-        gate_up(b, u / UP_UNITS, u % UP_UNITS * ROWS, w);
-    stk_pool_barrier(b->pool, idx);
-    for (uint32_t u; (u = stk_pool_next(b->pool, COUNT_DOWN)) < N_TASK * DOWN_UNITS; poll(b, idx))
-        down(b, u / DOWN_UNITS, u % DOWN_UNITS * DOWN_STRIPES, w);
+    for (uint32_t u; (u = stk_pool_take(b->pool, PHASE_UP, idx, N_TASK * UP_UNITS)) < N_TASK * UP_UNITS; poll(b, idx))
+        gate_up(b, u % N_TASK, u / N_TASK * ROWS, w);
+    stk_pool_finish(b->pool, PHASE_UP, idx, N_TASK * UP_UNITS);
+    for (uint32_t u; (u = stk_pool_take(b->pool, PHASE_DOWN, idx, N_TASK * DOWN_UNITS)) < N_TASK * DOWN_UNITS; poll(b, idx))
+        down(b, u % N_TASK, u / N_TASK * DOWN_STRIPES, w);
 }
 
 double stk_calibrate_experts_run(stk_calibrate_experts *b, enum stk_type type, uint32_t n_tok, void (*poll_fn)(void *),
@@ -203,14 +203,14 @@ double stk_calibrate_experts_run(stk_calibrate_experts *b, enum stk_type type, u
     b->user = user;
     *bytes = N_TASK * payload_of(type);
     uint64_t start = stk_now_ns();
-    stk_pool_run(b->pool, compute_job, b);
+    stk_pool_share(b->pool, compute_job, b, UINT32_MAX);
     return (double)(stk_now_ns() - start);
 }
 
 /* From one expert's memory into that of the one behind it: as much is read and written as in place. */
 static void pack_job(void *ctx, uint32_t idx) {
     stk_calibrate_experts *b = ctx;
-    for (uint32_t u; (u = stk_pool_next(b->pool, 0)) < N_TASK / 2 * 3;) {
+    for (uint32_t u; (u = stk_pool_take(b->pool, 0, idx, N_TASK / 2 * 3)) < N_TASK / 2 * 3;) {
         const uint8_t *from = b->expert[2 * (u / 3)];
         uint8_t *to = (uint8_t *)b->weights.base + (b->expert[2 * (u / 3) + 1] - (const uint8_t *)b->weights.base);
         uint64_t at = u % 3 * up_bytes(b->type);
@@ -223,6 +223,6 @@ double stk_calibrate_experts_pack(stk_calibrate_experts *b, enum stk_type type, 
     choose(b, type);
     *bytes = N_TASK / 2 * payload_of(type);
     uint64_t start = stk_now_ns();
-    stk_pool_run(b->pool, pack_job, b);
+    stk_pool_share(b->pool, pack_job, b, UINT32_MAX);
     return (double)(stk_now_ns() - start);
 }

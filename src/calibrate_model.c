@@ -1,15 +1,18 @@
 /*
  * calibrate_model: what experts and the dense part of one model take, from steps of the engine itself. Routes are forced, so that
  * every expert of a step has all of its tokens; they go through as many experts as the cache holds, so that weights come from
- * memory and nothing is read.
+ * memory and nothing is read; then once more, beside a drive that is kept at work.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "calibrate.h"
+#include "io/io.h"
 
 enum { MOST_TOK = 1 << (STK_COST_POINTS - 1), MOST_SET = 8, STEPS = 6 };
+enum { IN_FLIGHT = 8, CHUNK_BYTES = 4 << 20, CHUNK_STRIDE = 7, TURNS = 9, ALONE_NS = 30000000 };
+#define LEAST_READ_NS 1e-6 /* a byte; the file holds positive numbers */
 
 typedef struct run {
     const stk_model *model;
@@ -53,6 +56,8 @@ static int measure_point(run *r, uint32_t point, stk_cost_file *out) {
     out->experts.expert_ns_per_byte[point] = (double)s.expert_ns / steps / bytes;
     out->dense_step_ns[point] = outside;
     out->dense_layer_ns[point] = STK_MAX((double)s.dense_ns / steps - outside, 1.0) / r->info.n_layer;
+    double named = (double)(s.dense_ns + s.expert_ns + s.arrive_ns + s.wait_ns);
+    if (n_tok == 1) out->event_ns = STK_MAX((double)s.step_ns - named, 1.0) / steps / r->info.n_moe_layer;
     return STK_OK;
 }
 
@@ -67,6 +72,91 @@ static int measure_arrival(run *r, stk_cost_file *out) {
     return STK_OK;
 }
 
+/* What asking the router of another layer takes: its product, which is one of a token with a matrix from memory. */
+static double lookahead_ns(const run *r, const stk_cost_file *f) {
+    const stk_weight *router = &r->model->layers[r->info.n_layer - 1].router;
+    for (int i = 0; i < STK_COST_N_FORMAT; i++)
+        if (stk_cost_formats[i] == router->type)
+            return (double)router->bytes * f->formats[i].expert_ns_per_byte[0] + f->barrier_ns;
+    return f->barrier_ns;
+}
+
+/* ---- Beside a drive at work ---- */
+
+typedef struct beside {
+    stk_io *io;
+    stk_map buffer; /* [IN_FLIGHT, chunk] */
+    uint64_t chunk, n_chunk, next;
+} beside;
+
+static int submit_all(beside *b) {
+    stk_io_read reads[IN_FLIGHT];
+    for (uint64_t i = 0; i < IN_FLIGHT; i++, b->next += CHUNK_STRIDE)
+        reads[i] = (stk_io_read){0, b->next % b->n_chunk * b->chunk, b->chunk, (char *)b->buffer.base + i * b->chunk, i};
+    return stk_io_submit(b->io, STK_IO_DEMAND, reads, IN_FLIGHT);
+}
+
+/* Steps until all reads have ended, or, without any, for a while. Returns how many; *ns is what they took. */
+static int steps_of(run *r, beside *b, bool reading, double *ns) {
+    uint64_t start = stk_now_ns(), n = 0, left = IN_FLIGHT;
+    stk_io_done done[IN_FLIGHT];
+    if (reading) STK_TRY(submit_all(b));
+    for (; reading ? left > 0 : stk_now_ns() - start < ALONE_NS; n++) {
+        STK_TRY(step(r, 1));
+        int got = reading ? stk_io_reap(b->io, done, IN_FLIGHT, false) : 0;
+        if (got < 0) return got;
+        for (int i = 0; i < got; i++)
+            if (done[i].status < 0) return done[i].status;
+        left -= (uint64_t)got;
+    }
+    *ns = (double)(stk_now_ns() - start);
+    return (int)STK_MIN(n, (uint64_t)INT32_MAX);
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* How much longer the same steps take for each byte that is read beside them: the median of several turns. */
+static int measure_beside(run *r, beside *b, stk_cost_file *out) {
+    double each[TURNS], alone, reading;
+    for (uint32_t i = 0; i < TURNS; i++) {
+        int n_alone = steps_of(r, b, false, &alone), n = n_alone < 0 ? n_alone : steps_of(r, b, true, &reading);
+        if (n < 0) return n;
+        each[i] = (reading - n * alone / n_alone) / ((double)b->chunk * IN_FLIGHT);
+    }
+    qsort(each, TURNS, sizeof *each, by_value);
+    out->read_ns_per_byte = STK_MAX(each[TURNS / 2], LEAST_READ_NS);
+    return STK_OK;
+}
+
+static int open_beside(const run *r, const char *spec, beside *b) {
+    const char *path = stk_gguf_path(r->model->gguf, 0);
+    uint64_t file = stk_gguf_file_bytes(r->model->gguf, 0);
+    b->chunk = STK_MIN(file / IN_FLIGHT / STK_DIRECT_ALIGN * STK_DIRECT_ALIGN, (uint64_t)CHUNK_BYTES);
+    if (b->chunk == 0) return 0;
+    b->n_chunk = file / b->chunk;
+    STK_TRY(stk_map_open(&b->buffer, b->chunk * IN_FLIGHT, false, "buffers to read into"));
+    return stk_io_open(&b->io, &(stk_io_options){.spec = spec,
+                                                 .n_file = 1,
+                                                 .paths = &path,
+                                                 .depth = IN_FLIGHT,
+                                                 .piece_bytes = CHUNK_BYTES,
+                                                 .buffer = b->buffer.base,
+                                                 .buffer_bytes = b->buffer.bytes});
+}
+
+/* A drive that needs nobody to look after it: all it is to read is in flight at once. */
+static int measure_reading(run *r, const char *spec, stk_cost_file *out) {
+    beside b = {0};
+    int rc = open_beside(r, spec, &b);
+    if (rc >= 0 && b.io) rc = measure_beside(r, &b, out);
+    stk_io_close(&b.io);
+    stk_map_close(&b.buffer);
+    return rc;
+}
+
 static int measure(run *r, const stk_calibrate_options *o, stk_cost_file *out) {
     stk_memory_info m = {.struct_bytes = sizeof m};
     uint32_t k = r->info.n_expert_used;
@@ -79,7 +169,8 @@ static int measure(run *r, const stk_calibrate_options *o, stk_cost_file *out) {
         if (o->progress && o->progress(o->progress_user, "running the model", i + 1, STK_COST_POINTS))
             return stk_fail(STK_ECANCELED, "the calibration was cancelled");
     }
-    return STK_OK;
+    out->lookahead_ns = lookahead_ns(r, out);
+    return measure_reading(r, o->io, out);
 }
 
 int stk_calibrate_model_measure(const stk_model *model, const stk_calibrate_options *o, stk_cost_file *out) {

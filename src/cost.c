@@ -18,6 +18,10 @@ void stk_cost_default(stk_cost *cost) {
     cost->arrive_ns_per_byte = 0.1;
     cost->nvme_bytes_per_ns = 3.0;
     cost->nvme_latency_ns = 1e5;
+    cost->event_ns = 2e4;
+    cost->lookahead_ns = 2e4;
+    cost->wake_ns = 5e4;
+    cost->read_ns_per_byte = 0.05;
 }
 
 /* The points around n_tok: index of the lower one and the share of the upper one. */
@@ -95,13 +99,21 @@ uint32_t stk_cost_export(const stk_cost *cost, double *out, uint32_t cap) {
     return N_NUMBERS;
 }
 
+/* Numbers that older traces do not have are 0 there. */
 int stk_cost_import(stk_cost *cost, const double *in, uint32_t n) {
+    enum { N_OLD = offsetof(stk_cost, event_ns) / sizeof(double) };
+    double all[N_NUMBERS];
+    stk_cost_default(cost);
+    memcpy(all, cost, sizeof all);
     if (n < N_NUMBERS) return stk_fail(STK_EFORMAT, "cost table: %u numbers, expected %d", n, N_NUMBERS);
     bool gpu = false;
     for (uint32_t i = N_CPU_NUMBERS; i < N_NUMBERS; i++) gpu = gpu || in[i] != 0;
-    for (uint32_t i = 0; i < (gpu ? N_NUMBERS : N_CPU_NUMBERS); i++)
+    for (uint32_t i = 0; i < (gpu ? N_NUMBERS : N_CPU_NUMBERS); i++) {
+        if (i >= N_OLD && i < N_CPU_NUMBERS && in[i] == 0) continue;
         if (!isfinite(in[i]) || in[i] <= 0)
             return stk_fail(STK_EFORMAT, "cost table: number %u is %g, expected a positive one", i, in[i]);
-    memcpy(cost, in, sizeof *cost);
+        all[i] = in[i];
+    }
+    memcpy(cost, all, sizeof *cost);
     return STK_OK;
 }

@@ -28,9 +28,12 @@ typedef struct stk_cost {
     double arrive_ns_per_byte;                  /* packing what a read brought */
     double nvme_bytes_per_ns;
     double nvme_latency_ns;
-    double
-        dense_layer_ns[STK_COST_POINTS];   /* attention, norms and router of one layer, on the device that the session has them */
-    double dense_step_ns[STK_COST_POINTS]; /* embedding, final norm, output; likewise */
+    double dense_layer_ns[STK_COST_POINTS]; /* attention, norms and router of one layer, where the session has them */
+    double dense_step_ns[STK_COST_POINTS];  /* embedding, final norm, output; likewise */
+    double event_ns;                        /* deciding, submitting and recording an event */
+    double lookahead_ns;                    /* asking the router of one layer ahead */
+    double wake_ns;                         /* from the end of a read that the CPU slept for until all of its threads work */
+    double read_ns_per_byte;                /* what each byte that a drive brings adds to the work that goes on beside it */
     stk_cost_gpu gpu;
 } stk_cost;
 

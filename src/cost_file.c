@@ -35,6 +35,12 @@ static int get_number(const cJSON *from, const char *key, double *out) {
     return STK_OK;
 }
 
+/* 0 where there is none. */
+static int get_optional(const cJSON *from, const char *key, double *out) {
+    *out = 0;
+    return cJSON_HasObjectItem(from, key) ? get_number(from, key, out) : STK_OK;
+}
+
 static int get_list(const cJSON *from, const char *key, double out[STK_COST_POINTS]) {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(from, key), *item;
     int n = 0;
@@ -82,6 +88,9 @@ static int get_model(const cJSON *root, stk_cost_file *f) {
     STK_TRY(get_format(model, &f->experts));
     STK_TRY(get_list(model, "dense_layer_ns", f->dense_layer_ns));
     STK_TRY(get_list(model, "dense_step_ns", f->dense_step_ns));
+    STK_TRY(get_optional(model, "event_ns", &f->event_ns));
+    STK_TRY(get_optional(model, "lookahead_ns", &f->lookahead_ns));
+    STK_TRY(get_optional(model, "read_ns_per_byte", &f->read_ns_per_byte));
     f->model_bytes = (uint64_t)bytes;
     f->has_model = true;
     return STK_OK;
@@ -104,6 +113,7 @@ static int get_all(const cJSON *root, stk_cost_file *f) {
     STK_TRY(get_number(limits, "float_ops_per_s", &f->float_ops_per_s));
     STK_TRY(get_number(limits, "run_ns", &f->run_ns));
     STK_TRY(get_number(limits, "barrier_ns", &f->barrier_ns));
+    STK_TRY(get_optional(limits, "wake_ns", &f->wake_ns));
     STK_TRY(get_object(root, "drive", &drive));
     STK_TRY(get_text(drive, "io", f->io, sizeof f->io));
     STK_TRY(get_number(drive, "bytes_per_s", &f->drive_bytes_per_s));
@@ -179,6 +189,10 @@ static void add_format(cJSON *to, const stk_cost_format *f) {
     cJSON_AddNumberToObject(to, "arrive_ns_per_byte", f->arrive_ns_per_byte);
 }
 
+static void add_optional(cJSON *to, const char *key, double value) {
+    if (value > 0) cJSON_AddNumberToObject(to, key, value);
+}
+
 static char *print_all(const stk_cost_file *f) {
     cJSON *root = cJSON_CreateObject();
     cJSON_AddNumberToObject(root, "stoker_cost", VERSION);
@@ -191,6 +205,7 @@ static char *print_all(const stk_cost_file *f) {
     cJSON_AddNumberToObject(limits, "float_ops_per_s", f->float_ops_per_s);
     cJSON_AddNumberToObject(limits, "run_ns", f->run_ns);
     cJSON_AddNumberToObject(limits, "barrier_ns", f->barrier_ns);
+    add_optional(limits, "wake_ns", f->wake_ns);
     cJSON_AddStringToObject(drive, "io", f->io);
     cJSON_AddNumberToObject(drive, "bytes_per_s", f->drive_bytes_per_s);
     cJSON_AddNumberToObject(drive, "bytes_per_s_computing", f->drive_bytes_per_s_computing);
@@ -206,6 +221,9 @@ static char *print_all(const stk_cost_file *f) {
         add_format(model, &f->experts);
         cJSON_AddItemToObject(model, "dense_layer_ns", cJSON_CreateDoubleArray(f->dense_layer_ns, STK_COST_POINTS));
         cJSON_AddItemToObject(model, "dense_step_ns", cJSON_CreateDoubleArray(f->dense_step_ns, STK_COST_POINTS));
+        add_optional(model, "event_ns", f->event_ns);
+        add_optional(model, "lookahead_ns", f->lookahead_ns);
+        add_optional(model, "read_ns_per_byte", f->read_ns_per_byte);
     }
     char *text = cJSON_Print(root);
     cJSON_Delete(root);
@@ -288,6 +306,8 @@ static void estimate_dense(const stk_cost_file *f, const stk_model *model, stk_c
     }
 }
 
+static const double least_read_ns = 1e-6; /* a byte; a table holds positive numbers */
+
 static bool is_model_of(const stk_cost_file *f, const stk_model *model) {
     stk_model_info info = {.struct_bytes = sizeof info};
     return f->has_model && (!model || (stk_model_get_info(model, &info) >= 0 && info.file_bytes == f->model_bytes &&
@@ -300,8 +320,13 @@ void stk_cost_file_table(const stk_cost_file *f, const stk_model *model, stk_cos
     out->arrive_ns_per_byte = 0;
     out->nvme_bytes_per_ns = f->drive_bytes_per_s * 1e-9;
     out->nvme_latency_ns = f->drive_latency_ns;
+    if (f->wake_ns > 0) out->wake_ns = f->wake_ns;
+    out->read_ns_per_byte = STK_MAX((f->compute_slowdown - 1) / (f->drive_bytes_per_s_computing * 1e-9), least_read_ns);
     if (is_model_of(f, model)) {
         add_share(out, &f->experts, 1);
+        if (f->event_ns > 0) out->event_ns = f->event_ns;
+        if (f->lookahead_ns > 0) out->lookahead_ns = f->lookahead_ns;
+        if (f->read_ns_per_byte > 0) out->read_ns_per_byte = f->read_ns_per_byte;
         memcpy(out->dense_layer_ns, f->dense_layer_ns, sizeof out->dense_layer_ns);
         memcpy(out->dense_step_ns, f->dense_step_ns, sizeof out->dense_step_ns);
         return;

@@ -5,7 +5,8 @@
  *       "stoker_cost": 1,                      the version of this form
  *       "machine": "...", "cpu": "avx512",     name of the CPU, kernels
  *       "threads": 2,
- *       "limits": {"read_bytes_per_s", "int8_ops_per_s", "float_ops_per_s", "run_ns", "barrier_ns"},    as in stk_limits
+ *       "limits": {"read_bytes_per_s", "int8_ops_per_s", "float_ops_per_s", "run_ns", "barrier_ns",     as in stk_limits
+ *                  "wake_ns"},                                                                          as in cost.h
  *       "drive": {"io": "uring",
  *                 "bytes_per_s": x,            reading experts as the engine does, nothing else going on
  *                 "bytes_per_s_computing": x,  the same while all threads compute experts,
@@ -14,10 +15,12 @@
  *       "formats": {"Q4_K": {"expert_ns_per_byte": [10 numbers], "arrive_ns_per_byte": x}, ... all with a kernel},
  *       "model": {                             optional: measured with this model, and used for it
  *         "name": "...", "file_bytes": n,
- *         "expert_ns_per_byte": [10], "arrive_ns_per_byte": x, "dense_layer_ns": [10], "dense_step_ns": [10]}
+ *         "expert_ns_per_byte": [10], "arrive_ns_per_byte": x, "dense_layer_ns": [10], "dense_step_ns": [10],
+ *         "event_ns", "lookahead_ns", "read_ns_per_byte"}                                                 as in cost.h
  *     }
  *
- * Lists are by token count, 1, 2, 4, ... 512 (cost.h). All numbers are positive. Keys that are not known are passed over.
+ * Lists are by token count, 1, 2, 4, ... 512 (cost.h). All numbers are positive; what stands as in cost.h may be missing. Keys
+ * that are not known are passed over.
  *
  * Who may call it: src/. Threads: pure but for the file. The file appears whole or not at all.
  */
@@ -39,7 +42,7 @@ typedef struct stk_cost_format {
 typedef struct stk_cost_file {
     char machine[STK_COST_NAME_BYTES], cpu[16];
     uint32_t n_threads;
-    double read_bytes_per_s, int8_ops_per_s, float_ops_per_s, run_ns, barrier_ns;
+    double read_bytes_per_s, int8_ops_per_s, float_ops_per_s, run_ns, barrier_ns, wake_ns; /* wake_ns 0: not known */
     char io[16];
     double drive_bytes_per_s, drive_bytes_per_s_computing, compute_slowdown, drive_latency_ns;
     stk_cost_format formats[STK_COST_N_FORMAT];
@@ -48,6 +51,7 @@ typedef struct stk_cost_file {
     uint64_t model_bytes; /* of its files */
     stk_cost_format experts;
     double dense_layer_ns[STK_COST_POINTS], dense_step_ns[STK_COST_POINTS];
+    double event_ns, lookahead_ns, read_ns_per_byte; /* 0: not known */
 } stk_cost_file;
 
 /* Whether the file is one of these by its content, whole or not: an object of JSON. Errors: STK_EIO (missing, unreadable). */

@@ -32,6 +32,24 @@ static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
     return d->n_step++ % PROGRESS_STEPS ? 0 : show_progress(d);
 }
 
+/* Takes in what of a list is to be read ahead. */
+static int take_in(stk_decide *d, const stk_ahead *list, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        stk_decision taken;
+        int rc = list[i].issue ? stk_cache_prefetch(d->cache, list[i].key, &taken) : 0;
+        if (rc < 0) return rc;
+        if (rc) stk_tally_prefetch(d->tally, &taken);
+    }
+    return 0;
+}
+
+static int predict(stk_decide *d, const stk_event *event) {
+    const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
+    stk_ahead *list;
+    int n = stk_prefetch_choose(d->prefetch, event, &unknown, &list);
+    return n < 0 ? n : take_in(d, list, (uint32_t)n);
+}
+
 static int take_event(stk_decide *d, running *r, const stk_event *event) {
     const stk_decision *list;
     if (!r->n_tok || event->layer <= r->layer)
@@ -41,6 +59,7 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
     int n = stk_cache_event(d->cache, event->layer, event, &list);
     if (n < 0) return n;
     stk_tally_event(d->tally, event->layer, list, (uint32_t)n);
+    if (d->prefetch) return predict(d, event);
     stk_chooser_settle(d->chooser, event);
     return 0;
 }
@@ -48,15 +67,10 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
 /* What was predicted at the latest event; what of it is read ahead is chosen anew. */
 static int take_ahead(stk_decide *d, const running *r, const stk_trace_ahead *ahead) {
     if (!r->n_tok || r->layer < 0) return stk_fail(STK_EFORMAT, "trace: a prediction that follows no event");
+    if (d->prefetch || d->silent) return 0;
     memcpy(d->ahead, ahead->list, ahead->n * sizeof *d->ahead);
     stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, ahead->n);
-    for (uint32_t i = 0; i < ahead->n; i++) {
-        stk_decision taken;
-        int rc = d->ahead[i].issue ? stk_cache_prefetch(d->cache, d->ahead[i].key, &taken) : 0;
-        if (rc < 0) return rc;
-        if (rc) stk_tally_prefetch(d->tally, &taken);
-    }
-    return 0;
+    return take_in(d, d->ahead, ahead->n);
 }
 
 static int take_drop(stk_decide *d, uint32_t key) {
@@ -64,6 +78,19 @@ static int take_drop(stk_decide *d, uint32_t key) {
     if (key >= h->n_layer * h->n_expert) return stk_fail(STK_EFORMAT, "trace: dropped expert %u does not exist", key);
     (void)stk_tally_drop(d->tally, key);
     return stk_cache_drop(d->cache, key);
+}
+
+int stk_decide_resize(stk_cache *cache, uint32_t n_class, const stk_cache_class *own, const stk_trace_resize *resize) {
+    const stk_cache_move *moves;
+    for (uint32_t c = 0; c < n_class; c++) {
+        uint32_t n_transit = own ? own[c].n_transit : resize->classes[c].n_transit;
+        STK_TRY(stk_cache_resize(cache, c, resize->classes[c].n_slot, n_transit, &moves));
+    }
+    return 0;
+}
+
+static int take_resize(stk_decide *d, const stk_trace_resize *resize) {
+    return d->resizable ? stk_decide_resize(d->cache, d->tally->header->n_class, d->resizable, resize) : 0;
 }
 
 int stk_decide_run(stk_decide *d) {
@@ -78,6 +105,7 @@ int stk_decide_run(stk_decide *d) {
         case STK_TRACE_DROP: rc = take_drop(d, record.drop_key); break;
         case STK_TRACE_CLEAR: rc = stk_cache_clear(d->cache); break;
         case STK_TRACE_ABORT: r.n_tok = 0; break;
+        case STK_TRACE_RESIZE: rc = take_resize(d, &record.resize); break;
         default: break;
         }
         if (rc < 0) return rc;

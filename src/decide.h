@@ -8,6 +8,7 @@
 #define STK_DECIDE_H
 
 #include "chooser.h"
+#include "prefetch.h"
 #include "tally.h"
 #include "traces/source.h"
 
@@ -15,13 +16,21 @@ typedef struct stk_decide {
     stk_source *source;
     stk_cache *cache;
     stk_tally *tally;
-    stk_chooser *chooser; /* of what is read ahead; borrowed */
-    stk_ahead *ahead;     /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
-    bool reset;           /* the cache is emptied at each sequence */
+    stk_chooser *chooser;   /* of what is read ahead; borrowed */
+    stk_ahead *ahead;       /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
+    stk_prefetch *prefetch; /* predicts in place of what was recorded; NULL: as recorded; borrowed */
+    bool silent;            /* nothing is read ahead, whatever was recorded */
+    bool reset;             /* the cache is emptied at each sequence */
+    const stk_cache_class
+        *resizable; /* [n_class of the trace] the cache, which takes part in recorded resizes; NULL: it does not */
     stk_progress_fn progress;
     void *progress_user;
     uint64_t n_step, n_token; /* begun; of steps that were not aborted */
 } stk_decide;
+
+/* Between steps a recorded run gave the classes other slots: the same to a cache, with the transit slots `own` [n_class] or,
+ * NULL, those of the record. Errors: the cache's. */
+int stk_decide_resize(stk_cache *cache, uint32_t n_class, const stk_cache_class *own, const stk_trace_resize *resize) STK_CHECKED;
 
 /* All of the source. Errors: its own, the cache's; STK_EFORMAT: an event out of place; STK_ECANCELED by `progress`. */
 int stk_decide_run(stk_decide *d) STK_CHECKED;

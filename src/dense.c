@@ -85,7 +85,7 @@ uint64_t stk_dense_bytes(const stk_model *model) {
 
 static void pack_job(void *ctx, uint32_t worker) {
     loader *l = ctx;
-    for (uint32_t i; (i = stk_pool_next(l->pool, 0)) < l->n_ready;) {
+    for (uint32_t i; (i = stk_pool_take(l->pool, 0, worker, l->n_ready)) < l->n_ready;) {
         item *it = &l->items[l->ready[i]];
         const stk_weight *w = it->weight;
         uint8_t *base = (uint8_t *)l->dense->map.base + it->region;
@@ -126,7 +126,7 @@ static int pack_all(loader *l, stk_io *io, stk_progress_fn progress, void *user)
             l->ready[l->n_ready++] = (uint32_t)got[i].tag;
             done += l->items[got[i].tag].weight->bytes;
         }
-        stk_pool_run(l->pool, pack_job, l);
+        stk_pool_share(l->pool, pack_job, l, l->n_ready);
         left -= l->n_ready;
         if (progress && progress(user, "dense weights", done, total)) return stk_fail(STK_ECANCELED, "loading was cancelled");
     }

@@ -61,7 +61,7 @@ void stk_device_close(stk_device **device) {
     d->ops->stream_close(d->compute);
     d->ops->stream_close(d->up);
     d->ops->stream_close(d->down);
-    for (uint32_t i = 0; i < d->n_pinned; i++) d->ops->host_unregister(d->pinned[i]);
+    for (uint32_t i = 0; i < d->n_pinned; i++) d->ops->host_unregister(d->pinned[i].base);
     for (uint32_t i = 0; i < d->n_host_block; i++) d->ops->host_free(d->host_blocks[i]);
     for (uint32_t i = 0; i < d->n_block; i++) d->ops->free(d->blocks[i]);
     free(d);
@@ -99,9 +99,19 @@ bool stk_device_pin(stk_device *d, void *base, uint64_t bytes, const char *what)
         stk_log(STK_LOG_WARN, "%s are not pinned (%s): copies of them are slower", what, stk_error_detail());
         return false;
     }
-    d->pinned[d->n_pinned++] = base;
+    d->pinned[d->n_pinned].base = base;
+    d->pinned[d->n_pinned++].bytes = bytes;
     d->pinned_bytes += bytes;
     return true;
+}
+
+void stk_device_unpin(stk_device *d, const void *base) {
+    uint32_t i = 0;
+    while (i < d->n_pinned && d->pinned[i].base != base) i++;
+    if (i == d->n_pinned) return;
+    d->ops->host_unregister(d->pinned[i].base);
+    d->pinned_bytes -= d->pinned[i].bytes;
+    d->pinned[i] = d->pinned[--d->n_pinned];
 }
 
 void *stk_device_take_pinned(stk_device *d, uint64_t bytes, const char *what) {

@@ -23,7 +23,10 @@ typedef struct stk_device {
     stk_cuda_stream *up;      /* experts to the device */
     stk_cuda_stream *down;    /* experts from it */
     void *blocks[STK_DEVICE_N_BLOCK];
-    void *pinned[STK_DEVICE_N_BLOCK];      /* registered ranges */
+    struct {
+        void *base;
+        uint64_t bytes;
+    } pinned[STK_DEVICE_N_BLOCK];          /* registered ranges */
     void *host_blocks[STK_DEVICE_N_BLOCK]; /* pinned memory that was allocated */
     uint32_t n_block, n_pinned, n_host_block;
     uint64_t pinned_bytes; /* of both kinds */
@@ -49,6 +52,8 @@ int stk_device_take(stk_device *device, void **out, uint64_t bytes, const char *
 /* Pins memory that is there, so that copies of it overlap with other work. False where the driver refuses, which is said in one
  * line: copies then go through memory of the driver's own. */
 bool stk_device_pin(stk_device *device, void *base, uint64_t bytes, const char *what);
+/* Ends that; nothing may be on its way from or to that memory. */
+void stk_device_unpin(stk_device *device, const void *base);
 /* Pinned memory, or NULL, said in one line. */
 void *stk_device_take_pinned(stk_device *device, uint64_t bytes, const char *what);
 

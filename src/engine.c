@@ -62,13 +62,19 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     if (!e || !batch) return null_fail("stk_step");
     e->n_tok = 0;
     STK_TRY(take_batch(e, batch));
+    STK_TRY(stk_engine_apply_watch(e));
+    stk_stats before;
+    stk_stepper_count(&e->stepper, &before);
     uint32_t mxcsr = stk_mxcsr_set();
+    stk_pool_bind(e->pool);
     int rc = e->device ? stk_device_bind(e->device) : STK_OK;
     if (rc >= 0) rc = run_step(e, batch->n);
     rc = stk_engine_device_check(e, rc);
+    stk_pool_unbind(e->pool);
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
     if (rc >= 0) e->n_tok = batch->n;
+    if (rc >= 0) stk_engine_watch(e, batch->n, &before);
     if (rc == STK_ECANCELED) atomic_store_explicit(&e->cancel, 0, memory_order_relaxed);
     return rc;
 }
@@ -188,6 +194,7 @@ void stk_engine_count(const stk_engine *e, stk_stats *s) {
     stk_io_get_counters(e->io, &io);
     stk_stepper_count(&e->stepper, s);
     s->io_ns = io.busy_ns;
+    s->n_switch = e->n_switch;
     if (!e->link) return;
     stk_link_counters link;
     stk_link_get_counters(e->link, &link);
@@ -217,6 +224,15 @@ int stk_engine_get_stats(const stk_engine *e, stk_stats *stats) {
 int stk_engine_reset_stats(stk_engine *e) {
     if (!e) return null_fail("stk_engine_reset_stats");
     stk_engine_count(e, &e->baseline);
+    return STK_OK;
+}
+
+int stk_engine_get_predicted(const stk_engine *e, uint32_t depth, stk_predict_count *count) {
+    if (!e || !count) return null_fail("stk_engine_get_predicted");
+    if (depth == 0 || depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "%u layers ahead; 1 to %d are predicted", depth, STK_PREDICT_DEPTH_MAX);
+    memset(count, 0, sizeof *count);
+    if (e->prefetch) stk_prefetch_count(e->prefetch, depth, count);
     return STK_OK;
 }
 

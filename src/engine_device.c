@@ -75,19 +75,33 @@ int stk_engine_device_plan(stk_engine *e) {
     return divide(e);
 }
 
+void stk_engine_pin_slots(stk_engine *e) {
+    const stk_catalogue *cat = e->model->experts;
+    uint64_t left = e->o.pin_bytes, bytes;
+    for (uint32_t c = 0; e->pinned_slots && c < stk_catalogue_n_class(cat); c++) {
+        void *base;
+        stk_slots_region(e->slots, c, &base, &bytes);
+        uint64_t slot_bytes = stk_catalogue_class(cat, c)->slot_bytes, n = STK_MIN(left / slot_bytes, stk_slots_n(e->slots, c));
+        e->pinned_slots[c] = n && stk_device_pin(e->device, base, n * slot_bytes, "expert slots") ? (uint32_t)n : 0;
+        left -= e->pinned_slots[c] * slot_bytes;
+    }
+    if (e->device) e->memory.pinned_bytes = e->device->pinned_bytes;
+}
+
+void stk_engine_unpin_slots(stk_engine *e) {
+    for (uint32_t c = 0; e->pinned_slots && c < stk_catalogue_n_class(e->model->experts); c++)
+        if (e->pinned_slots[c]) stk_device_unpin(e->device, stk_slots_at(e->slots, c, 0));
+}
+
 /* The slots that fit, and who is in them. A device that has less than it said gets half as many, and so on: only experts may give
  * way. */
 static int open_slots(stk_engine *e) {
     const stk_catalogue *cat = e->model->experts;
-    void *base;
-    uint64_t ram_bytes;
-    stk_slots_arena(e->slots, &base, &ram_bytes);
-    uint64_t pin = STK_MIN(e->o.pin_bytes, ram_bytes);
     stk_link_config config = {.device = e->device,
                               .cat = cat,
                               .ram = e->slots,
                               .n_slot = e->vram_slots,
-                              .pinned_bytes = pin && stk_device_pin(e->device, base, pin, "expert slots") ? pin : 0,
+                              .n_pinned = e->pinned_slots,
                               .staging_bytes = e->o.staging_bytes};
     for (uint64_t bytes = e->o.vram_bytes; bytes > 0; bytes /= 2) {
         uint32_t n = 0;
@@ -109,8 +123,10 @@ static int open_vram(stk_engine *e) {
     const stk_catalogue *cat = e->model->experts;
     uint32_t n_layer = stk_catalogue_n_layer(cat);
     e->vram_slots = calloc(stk_catalogue_n_class(cat) + 1, sizeof *e->vram_slots);
+    e->pinned_slots = calloc(stk_catalogue_n_class(cat) + 1, sizeof *e->pinned_slots);
     uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
-    int rc = e->vram_slots && layer_class ? open_slots(e) : stk_fail(STK_ENOMEM, "device: out of memory");
+    bool all = e->vram_slots && e->pinned_slots && layer_class;
+    int rc = all ? open_slots(e) : stk_fail(STK_ENOMEM, "device: out of memory");
     for (uint32_t l = 0; rc >= 0 && l < n_layer; l++) layer_class[l] = stk_catalogue_layer_class(cat, l);
     if (rc >= 0 && e->link)
         rc = stk_vram_open(&e->vram, &(stk_vram_config){.n_layer = n_layer,
@@ -127,6 +143,7 @@ static int open_vram(stk_engine *e) {
                                                         .ram = e->cache});
     free(layer_class);
     e->gpu->link = e->link;
+    if (e->link) stk_engine_pin_slots(e);
     return rc;
 }
 
@@ -150,6 +167,7 @@ void stk_engine_device_close(stk_engine *e) {
     stk_vram_close(&e->vram);
     stk_link_close(&e->link);
     free(e->vram_slots);
+    free(e->pinned_slots);
     stk_gpu_close(&e->gpu);
     stk_device_close(&e->device);
 }

@@ -1,4 +1,5 @@
 /* engine_open: options, budgets, and the parts in order. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,10 +26,10 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
     if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
+    if (o->predictor && o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);
     if (!o->predictor) o->predictor = "gate";
     if (o->predict_depth == 0) o->predict_depth = 1;
-    if (strcmp(o->predictor, "none") != 0 && !stk_predictor_find(o->predictor))
-        return stk_fail(STK_EINVAL, "there is no predictor '%s'", o->predictor);
     if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
         return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
                         STK_PREDICT_DEPTH_MAX);
@@ -60,14 +61,35 @@ static int open_cost(stk_engine *e) {
     return rc;
 }
 
+static int choose_predictor(stk_engine *e) {
+    if (e->o.predictor_hooks) {
+        STK_TRY(stk_predictor_user_init(&e->predictor_user, e->o.predictor_hooks, e->o.predict_depth));
+        e->o.predictor_hooks = NULL;
+        strncpy(e->predictor_text, e->predictor_user.ops.name, sizeof e->predictor_text - 1);
+        return STK_OK;
+    }
+    stk_spec spec = stk_spec_parse(e->o.predictor);
+    if (strcmp(e->o.predictor, "none") == 0) return STK_OK;
+    if (strlen(e->o.predictor) >= sizeof e->predictor_text)
+        return stk_fail(STK_EINVAL, "predictor \"%.40s...\" is longer than %zu bytes", e->o.predictor, sizeof e->predictor_text);
+    strcpy(e->predictor_text, e->o.predictor);
+    if (stk_predictor_find(spec.name)) return STK_OK;
+    char all[256] = "none";
+    for (const char *const *name = stk_predictor_names(); *name; name++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", *name);
+    return stk_fail(STK_EINVAL, "there is no predictor \"%s\"; there are: %s", spec.name, all);
+}
+
 /* A policy that may refuse an expert needs k slots of each class aside for those. */
 static int choose_policy(stk_engine *e) {
-    const stk_policy_ops *ops = stk_policy_find(e->o.policy);
+    e->policy = stk_spec_parse(e->o.policy);
+    const stk_policy_ops *ops = stk_policy_find(e->policy.name);
     if (e->o.hooks) {
         STK_TRY(stk_policy_user_init(&e->policy_user, e->o.hooks));
         ops = &e->policy_user.ops;
         e->o.hooks = NULL;
-        e->o.policy = ops->name;
+        e->policy = (stk_spec){.params = NULL};
+        strncpy(e->policy.name, ops->name, sizeof e->policy.name - 1);
     }
     if (ops && ops->admit) e->n_transit = e->model->hp.n_expert_used;
     return STK_OK;
@@ -146,7 +168,6 @@ static int open_io(stk_engine *e) {
     if (!paths) return stk_fail(STK_ENOMEM, "out of memory");
     for (uint32_t i = 0; i < n_file; i++) paths[i] = stk_gguf_path(g, i);
     stk_io_options o = {.spec = e->o.io, .n_file = n_file, .paths = paths, .seed = e->o.seed};
-    stk_slots_arena(e->slots, &o.buffer, &o.buffer_bytes);
     int rc = stk_io_open(&e->io, &o);
     free(paths);
     return rc;
@@ -168,7 +189,8 @@ static int open_cache(stk_engine *e, const uint32_t *n_slot) {
                                                            .n_class = n_class,
                                                            .classes = classes,
                                                            .layer_class = layer_class,
-                                                           .policy = e->o.policy,
+                                                           .policy = e->policy.name,
+                                                           .params = e->policy.params,
                                                            .ops = e->policy_user.ops.open ? &e->policy_user.ops : NULL,
                                                            .ops_user = &e->policy_user,
                                                            .seed = e->o.seed});
@@ -190,28 +212,12 @@ static int open_step_arrays(stk_engine *e) {
     return stk_fail(STK_ENOMEM, "out of memory");
 }
 
-/* Nothing is predicted where every expert has a slot. */
-static int open_prefetch(stk_engine *e, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
-    bool all = true;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
-        all = all && n_slot[c] - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
-    if (all || strcmp(e->o.predictor, "none") == 0) return STK_OK;
-    STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = e->o.predictor,
-                                                                   .depth = e->o.predict_depth,
-                                                                   .n_layer = stk_catalogue_n_layer(cat),
-                                                                   .n_expert = stk_catalogue_n_expert(cat),
-                                                                   .k = e->model->hp.n_expert_used,
-                                                                   .seed = e->o.seed,
-                                                                   .cache = e->cache}));
-    e->forward->prefetch = e->prefetch;
-    return STK_OK;
-}
-
-static int open_executor(stk_engine *e, const uint32_t *n_slot) {
+/* A class may grow to a slot for every expert, and those for transit. */
+static int open_executor(stk_engine *e) {
     const stk_catalogue *cat = e->model->experts;
     uint32_t most = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) most = STK_MAX(most, n_slot[c]);
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
+        most = STK_MAX(most, stk_catalogue_class(cat, c)->n_expert + e->n_transit);
     e->forward->cost = &e->cost;
     e->forward->forced = e->forced;
     e->forward->forced_layers = e->forced_layers;
@@ -233,6 +239,7 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     STK_TRY(stk_slots_divide(cat, e->o.ram_bytes, least_slots(e), n_slot));
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
+    STK_TRY(stk_engine_register_slots(e));
     stk_kv_config kv = kv_config(e);
     STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
     STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
@@ -242,21 +249,19 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     STK_TRY(stk_forward_open(&e->forward, &forward, e->o.mlock));
     STK_TRY(stk_engine_device_open(e));
     STK_TRY(open_step_arrays(e));
-    STK_TRY(open_prefetch(e, n_slot));
-    STK_TRY(open_executor(e, n_slot));
-    if (e->o.trace) STK_TRY(stk_engine_trace_open(e, e->o.trace, n_slot, e->o.policy));
+    STK_TRY(stk_engine_attach_prefetch(e));
+    STK_TRY(open_executor(e));
+    stk_watch_init(&e->watch);
+    if (e->o.warm) STK_TRY(stk_engine_warm_open(e, e->o.warm));
+    if (e->o.trace) STK_TRY(stk_engine_trace_open(e, e->o.trace, n_slot));
     return STK_OK;
 }
 
-static void describe_memory(stk_engine *e, const uint32_t *n_slot) {
+static void describe_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
-    void *base;
-    m->n_slot = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(e->model->experts); c++) m->n_slot += n_slot[c];
+    stk_engine_count_memory(e);
     m->n_expert = stk_catalogue_n_expert(e->model->experts) * stk_catalogue_n_layer(e->model->experts);
     m->n_ctx = e->o.n_ctx;
-    stk_slots_arena(e->slots, &base, &m->ram_bytes);
-    m->huge_bytes = stk_slots_huge_bytes(e->slots) + e->dense.map.huge_bytes + e->forward->map.huge_bytes;
     m->io = stk_io_name(e->io);
     m->cpu = e->ops->name;
     m->n_threads = stk_pool_n_worker(e->pool);
@@ -278,6 +283,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     e->model = model;
     STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
+    STK_TRYGOTO(choose_predictor(e), rc, out);
     STK_TRYGOTO(choose_policy(e), rc, out);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
@@ -294,8 +300,11 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(stk_engine_device_plan(e), rc, out);
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
-    describe_memory(e, n_slot);
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.device = e->o.vram_policy = NULL;
+    describe_memory(e);
+    e->opened = true;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = NULL;
+    e->o.device = e->o.vram_policy = NULL;
+    e->policy.params = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -313,7 +322,7 @@ out:
 int stk_engine_close(stk_engine **engine) {
     stk_engine *e = engine ? *engine : NULL;
     if (!e) return STK_OK;
-    int rc = stk_engine_trace_close(e);
+    int rc = stk_engine_trace_close(e), kept = stk_engine_warm_close(e);
     stk_executor_close(&e->executor);
     stk_prefetch_close(&e->prefetch);
     stk_engine_device_close(e);
@@ -334,5 +343,5 @@ int stk_engine_close(stk_engine **engine) {
     free(e->forced_layers);
     free(e);
     *engine = NULL;
-    return rc;
+    return rc < 0 ? rc : kept;
 }

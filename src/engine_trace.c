@@ -14,14 +14,16 @@ static void fill_extents(const stk_engine *e, stk_trace_extent *out) {
             }
 }
 
-int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot, const char *policy) {
+int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot) {
     const stk_catalogue *cat = e->model->experts;
     uint32_t n_layer = stk_catalogue_n_layer(cat), n_expert = stk_catalogue_n_expert(cat), n_class = stk_catalogue_n_class(cat);
     stk_trace_class *classes = calloc(n_class, sizeof *classes);
     uint32_t *layers = calloc(n_layer, 2 * sizeof *layers);
     stk_trace_extent *extents = calloc((size_t)n_layer * n_expert * STK_N_PART, sizeof *extents);
+    int64_t state_bytes = e->warm_loaded ? stk_cache_save(e->cache, NULL, 0) : 0;
+    void *state = state_bytes > 0 ? malloc((size_t)state_bytes) : NULL;
     int rc;
-    if (!classes || !layers || !extents) {
+    if (!classes || !layers || !extents || (state_bytes > 0 && !state)) {
         rc = stk_fail(STK_ENOMEM, "out of memory for the trace's header");
         goto out;
     }
@@ -35,6 +37,7 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
         layers[n_layer + l] = l;
     }
     fill_extents(e, extents);
+    if (state) (void)stk_cache_save(e->cache, state, (size_t)state_bytes);
     stk_gguf_string name = {"", 0};
     STK_TRYGOTO(stk_gguf_str(e->model->gguf, "general.name", &name), rc, out);
     stk_trace_header h = {.n_layer = n_layer,
@@ -50,9 +53,11 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
                           .model_layer = layers + n_layer,
                           .extents = extents,
                           .model = name.text,
-                          .policy = policy,
-                          .params = "",
+                          .policy = e->policy_user.ops.open ? e->policy_user.ops.name : e->policy.name,
+                          .params = e->policy.params ? e->policy.params : "",
                           .io = e->o.io ? e->o.io : "",
+                          .state = state,
+                          .state_bytes = state_bytes > 0 ? (uint64_t)state_bytes : 0,
                           .vram_slots = e->vram ? e->vram_slots : NULL,
                           .vram_policy = e->o.vram_policy};
     STK_TRYGOTO(stk_trace_writer_open(&e->trace, path, &h), rc, out);
@@ -61,6 +66,7 @@ out:
     free(classes);
     free(layers);
     free(extents);
+    free(state);
     return rc;
 }
 

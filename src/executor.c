@@ -238,6 +238,7 @@ void stk_executor_give_up(stk_executor *x, const uint32_t **lost, uint32_t *n_lo
         if (x->state[at] == WAITING) x->lost[n++] = x->list[at].key;
         if (x->state[at] == THERE && x->did[at] != STK_PHASE_ALL) count(x, &x->items[i]); /* there, though not computed */
     }
+    x->n = 0; /* the event is over: what it had done counts once */
     *lost = x->lost;
     *n_lost = n;
 }

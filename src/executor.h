@@ -74,7 +74,8 @@ void stk_executor_close(stk_executor **x);
  * prefetch starts the read of another layer's expert that the cache has taken in; finish computes, and returns when every expert
  * of the event has been computed. `cancel` is looked at between batches and while waiting.
  *
- * After an error of any of them (STK_EIO of a read, STK_ECANCELED) the event is given up: all reads end, prefetches of other
+ * After an error of any of them (STK_EIO of a read, STK_ECANCELED) the event is given up, which may also be done between events:
+ * all reads end, prefetches of other
  * layers included, and *lost, *n_lost are the keys of experts that the cache has taken in and that are not there.
  */
 int stk_executor_begin(stk_executor *x, uint32_t layer, const stk_event *event, const stk_decision *list, uint32_t n) STK_CHECKED;

@@ -165,26 +165,31 @@ void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t
                                    : x->f32 + (size_t)(at + i) * x->f32_stride;
             w->out[i] = out + (size_t)(at + i) * out_stride;
         }
-        m->product(&(stk_matmul){.weights = m->packed,
-                                 .n_in = m->n_in,
-                                 .n_rows = m->n_rows,
-                                 .stripe_begin = s0,
-                                 .stripe_end = s1,
-                                 .n_tok = tile,
-                                 .x = w->x,
-                                 .out = w->out});
+        m->product(
+            &(stk_matmul){.weights = m->packed,
+                          .next = m->quantized ? (const uint8_t *)m->packed + s1 * stk_stripe_bytes(m->type, m->n_in) : NULL,
+                          .n_in = m->n_in,
+                          .n_rows = m->n_rows,
+                          .stripe_begin = s0,
+                          .stripe_end = s1,
+                          .n_tok = tile,
+                          .x = w->x,
+                          .out = w->out});
     }
 }
 
-void stk_forward_meet(stk_forward *f, uint32_t worker, uint32_t stage) {
+void stk_forward_finish(stk_forward *f, uint32_t phase, uint32_t worker, uint32_t n, uint32_t stage) {
     stk_stages_mark(&f->stages, worker, stage);
-    stk_pool_barrier(f->c.pool, worker);
+    stk_pool_finish(f->c.pool, phase, worker, n);
     stk_stages_mark(&f->stages, worker, STK_STAGE_BARRIER);
 }
 
-/* Runs a job that is one stage, or ends with it. */
+/* A job of one phase whose items are the step's tokens. */
+static uint32_t take_token(stk_forward *f, uint32_t worker) { return stk_pool_take(f->c.pool, 0, worker, f->step->n_tok); }
+
+/* Runs such a job that is one stage, or ends with it. */
 static void run_stage(stk_forward *f, stk_pool_fn fn, uint32_t stage) {
-    stk_pool_run(f->c.pool, fn, f);
+    stk_pool_share(f->c.pool, fn, f, f->step->n_tok);
     stk_stages_mark(&f->stages, 0, stage);
 }
 
@@ -207,7 +212,7 @@ static void make_blocks(stk_forward *f) {
 static void embed_job(void *ctx, uint32_t worker) {
     stk_forward *f = ctx;
     const stk_matrix *m = &f->c.dense->token_embd;
-    for (uint32_t t = worker; t < f->step->n_tok; t += stk_pool_n_worker(f->c.pool))
+    for (uint32_t t; (t = take_token(f, worker)) < f->step->n_tok;)
         stk_layout_row(m->type, m->n_in, m->packed, (uint64_t)f->step->token[t], f->x + (size_t)t * m->n_in);
 }
 
@@ -236,7 +241,7 @@ static void choose_job(void *ctx, uint32_t worker) {
     const stk_hparams *hp = &f->c.model->hp;
     stk_router router = {hp->n_expert, hp->n_expert_used, f->c.model->family->router == STK_ROUTER_SOFTMAX_RENORM,
                          hp->router_scale};
-    for (uint32_t t = worker; t < f->step->n_tok; t += stk_pool_n_worker(f->c.pool)) {
+    for (uint32_t t; (t = take_token(f, worker)) < f->step->n_tok;) {
         float *p = f->scores + (size_t)t * hp->n_expert;
         size_t k = router.k;
         f->c.ops->softmax(p, hp->n_expert, p);
@@ -266,7 +271,7 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     } else {
         stk_forward_attention(f);
         STK_TRY(f->poll_rc);
-        stk_pool_run(f->c.pool, choose_job, f);
+        stk_pool_share(f->c.pool, choose_job, f, f->step->n_tok);
     }
     f->n_out_row = (uint32_t)pairs;
     for (uint32_t i = 0; f->gpu && i < pairs; i++) f->out_row[i] = i;
@@ -281,7 +286,7 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
 static void combine_job(void *ctx, uint32_t worker) {
     stk_forward *f = ctx;
     uint32_t n_embd = f->c.model->hp.n_embd, k = f->routing.k;
-    for (uint32_t t = worker; t < f->step->n_tok; t += stk_pool_n_worker(f->c.pool)) {
+    for (uint32_t t; (t = take_token(f, worker)) < f->step->n_tok;) {
         float *sum = f->proj + (size_t)t * n_embd;
         memset(sum, 0, n_embd * sizeof *sum);
         for (uint32_t r = 0; r < k; r++) {
@@ -319,7 +324,7 @@ static void output_job(void *ctx, uint32_t worker) {
     stk_forward *f = ctx;
     const stk_hparams *hp = &f->c.model->hp;
     uint32_t n_worker = stk_pool_n_worker(f->c.pool);
-    for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
+    for (uint32_t t; (t = take_token(f, worker)) < f->step->n_tok;) {
         uint32_t row = f->logit_row[t];
         if (row == UINT32_MAX) continue;
         const float *x = f->x + (size_t)t * hp->n_embd;
@@ -327,10 +332,11 @@ static void output_job(void *ctx, uint32_t worker) {
         f->c.ops->rmsnorm(x, f->c.dense->output_norm, hp->n_embd, hp->rms_eps, f->norm.f32 + (size_t)row * f->norm.f32_stride);
         stk_forward_quantize(f, &f->norm, row);
     }
-    stk_forward_meet(f, worker, STK_STAGE_OUTPUT);
+    stk_forward_finish(f, 0, worker, f->step->n_tok, STK_STAGE_OUTPUT);
     const stk_matrix *m = &f->c.dense->output;
     uint32_t total = (uint32_t)stk_n_stripe(m->n_rows), step = STK_MIN(STK_MAX(total / (n_worker * 8), 1u), 32u);
-    for (uint32_t s; (s = stk_pool_next(f->c.pool, 0) * step) < total;)
+    uint32_t n = (uint32_t)stk_div_up(total, step);
+    for (uint32_t s; (s = stk_pool_take(f->c.pool, 1, worker, n) * step) < total;)
         stk_forward_product(m, s, STK_MIN(s + step, total), f->n_logit_row, &f->norm, f->logits, hp->n_vocab,
                             &f->workers[worker]);
     stk_stages_mark(&f->stages, worker, STK_STAGE_OUTPUT);
@@ -344,7 +350,7 @@ static int finish(void *stage) {
         STK_TRY(stk_gpu_output(f));
         stk_stages_mark(&f->stages, 0, STK_STAGE_DEVICE);
     } else if (f->n_logit_row) {
-        stk_pool_run(f->c.pool, output_job, f);
+        stk_pool_share(f->c.pool, output_job, f, UINT32_MAX);
     }
     stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
     return STK_OK;

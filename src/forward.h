@@ -135,8 +135,8 @@ void stk_forward_arrive(stk_forward *f, bool idle);     /* forward_experts.c: pa
  */
 void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x, float *out,
                          uint32_t out_stride, stk_worker *w);
-/* Ends a stage at a barrier of a job. */
-void stk_forward_meet(stk_forward *f, uint32_t worker, uint32_t stage);
+/* Ends a phase of a job (stk_pool_finish), which is a stage or part of one. */
+void stk_forward_finish(stk_forward *f, uint32_t phase, uint32_t worker, uint32_t n, uint32_t stage);
 /* While stages are timed, what the step's dense part, the lookahead of one layer, or the batch of experts of one class, goes over
  * and computes (forward_count.c). */
 void stk_forward_count_dense(stk_forward *f);

@@ -13,8 +13,8 @@
 #include "forward.h"
 #include "numeric.h"
 
-/* Counters of stk_pool_next within the job. */
-enum { COUNT_QKV, COUNT_ATTEND, COUNT_OUTPUT, COUNT_ROUTER };
+/* Phases of the job. */
+enum { NORM, QKV, ROTATE, ATTEND, MERGE, QUANTIZE, OUTPUT, ADD, ROUTER };
 
 typedef struct job {
     stk_forward *f;
@@ -28,22 +28,21 @@ static uint32_t portion(uint32_t n_stripe, uint32_t n_worker) {
     return p < 1 ? 1 : p > 32 ? 32 : p;
 }
 
-static void norm_rows(stk_forward *f, const float *weight, uint32_t worker, uint32_t n_worker) {
+static void norm_row(stk_forward *f, const float *weight, uint32_t t) {
     const stk_hparams *hp = &f->c.model->hp;
-    for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
-        f->c.ops->rmsnorm(f->x + (size_t)t * hp->n_embd, weight, hp->n_embd, hp->rms_eps,
-                          f->norm.f32 + (size_t)t * f->norm.f32_stride);
-        stk_forward_quantize(f, &f->norm, t);
-    }
+    f->c.ops->rmsnorm(f->x + (size_t)t * hp->n_embd, weight, hp->n_embd, hp->rms_eps,
+                      f->norm.f32 + (size_t)t * f->norm.f32_stride);
+    stk_forward_quantize(f, &f->norm, t);
 }
 
-/* The rows of several matrices as one range of stripes. */
+/* The rows of several matrices as one range of stripes, to the end of the phase. */
 static void products(stk_forward *f, const stk_matrix *const *m, float *const *out, uint32_t n_matrix, const stk_rows *x,
-                     uint32_t worker, uint32_t counter) {
+                     uint32_t worker, uint32_t phase, uint32_t stage) {
     uint32_t n_worker = stk_pool_n_worker(f->c.pool), total = 0;
     for (uint32_t i = 0; i < n_matrix; i++) total += (uint32_t)stk_n_stripe(m[i]->n_rows);
     uint32_t step = portion(total, n_worker);
-    for (uint32_t from; (from = stk_pool_next(f->c.pool, counter) * step) < total;) {
+    uint32_t n_portion = (uint32_t)stk_div_up(total, step);
+    for (uint32_t from; (from = stk_pool_take(f->c.pool, phase, worker, n_portion) * step) < total;) {
         if (f->prefetch && worker == 0 && f->poll_rc >= 0) f->poll_rc = stk_store_poll(f->c.store, false);
         uint32_t to = STK_MIN(from + step, total), base = 0;
         for (uint32_t i = 0; i < n_matrix; i++) {
@@ -53,6 +52,7 @@ static void products(stk_forward *f, const stk_matrix *const *m, float *const *o
             base += n;
         }
     }
+    stk_forward_finish(f, phase, worker, n_portion, stage);
 }
 
 static void head_pass(const stk_forward *f, float *heads, uint32_t n_head, const float *norm, const float *table) {
@@ -64,23 +64,21 @@ static void head_pass(const stk_forward *f, float *heads, uint32_t n_head, const
     }
 }
 
-static void rotate_and_store(const job *j, uint32_t worker, uint32_t n_worker) {
+static void rotate_and_store(const job *j, uint32_t t, uint32_t worker) {
     stk_forward *f = j->f;
     const stk_hparams *hp = &f->c.model->hp;
     uint32_t nq = hp->n_head * hp->head_dim, nk = hp->n_head_kv * hp->head_dim, nv = hp->n_head_kv * hp->value_dim;
-    for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
-        float *q = f->q + (size_t)t * nq, *k = f->k + (size_t)t * nk, *v = f->v + (size_t)t * nv;
-        uint32_t pos = (uint32_t)f->step->pos[t];
-        const float *table = f->rope + (size_t)pos * hp->rope_dim;
-        if (j->w->q_bias) f->c.ops->add(q, j->w->q_bias, nq);
-        if (j->w->k_bias) f->c.ops->add(k, j->w->k_bias, nk);
-        if (j->w->v_bias) f->c.ops->add(v, j->w->v_bias, nv);
-        head_pass(f, q, hp->n_head, j->w->q_norm, table);
-        head_pass(f, k, hp->n_head_kv, j->w->k_norm, table);
-        for (uint32_t h = 0; h < hp->n_head_kv; h++)
-            stk_kv_put(f->c.kv, f->layer, h, (uint32_t)f->step->seq[t], pos, k + (size_t)h * hp->head_dim,
-                       v + (size_t)h * hp->value_dim, f->c.ops->f32_to_f16, f->workers[worker].half);
-    }
+    float *q = f->q + (size_t)t * nq, *k = f->k + (size_t)t * nk, *v = f->v + (size_t)t * nv;
+    uint32_t pos = (uint32_t)f->step->pos[t];
+    const float *table = f->rope + (size_t)pos * hp->rope_dim;
+    if (j->w->q_bias) f->c.ops->add(q, j->w->q_bias, nq);
+    if (j->w->k_bias) f->c.ops->add(k, j->w->k_bias, nk);
+    if (j->w->v_bias) f->c.ops->add(v, j->w->v_bias, nv);
+    head_pass(f, q, hp->n_head, j->w->q_norm, table);
+    head_pass(f, k, hp->n_head_kv, j->w->k_norm, table);
+    for (uint32_t h = 0; h < hp->n_head_kv; h++)
+        stk_kv_put(f->c.kv, f->layer, h, (uint32_t)f->step->seq[t], pos, k + (size_t)h * hp->head_dim,
+                   v + (size_t)h * hp->value_dim, f->c.ops->f32_to_f16, f->workers[worker].half);
 }
 
 /* Adds a span's state to what has been merged so far: both rescaled to the common maximum. `merged` starts as {-inf, 0, 0...}. */
@@ -157,8 +155,8 @@ static float *split_state_of(const stk_forward *f, uint32_t task, uint32_t span)
 
 static void attend(const job *j, uint32_t worker) {
     stk_forward *f = j->f;
-    uint32_t n_kv = f->c.model->hp.n_head_kv, n_task = f->n_block * n_kv, n_span = j->split ? f->n_span : 1;
-    for (uint32_t i; (i = stk_pool_next(f->c.pool, COUNT_ATTEND)) < n_task * n_span;) {
+    uint32_t n_kv = f->c.model->hp.n_head_kv, n_span = j->split ? f->n_span : 1, n = f->n_block * n_kv * n_span;
+    for (uint32_t i; (i = stk_pool_take(f->c.pool, ATTEND, worker, n)) < n;) {
         uint32_t task = i / n_span, first;
         const stk_block *b = &f->blocks[task / n_kv];
         if (!j->split)
@@ -166,14 +164,15 @@ static void attend(const job *j, uint32_t worker) {
         else if (i % n_span < spans_of(f, b))
             attend_span(f, b, task % n_kv, i % n_span, split_state_of(f, task, i % n_span), &f->workers[worker], &first);
     }
+    stk_forward_finish(f, ATTEND, worker, n, STK_STAGE_ATTEND);
 }
 
 /* Split blocks have one token. */
-static void merge_splits(const job *j, uint32_t worker, uint32_t n_worker) {
+static void merge_splits(const job *j, uint32_t worker) {
     stk_forward *f = j->f;
-    uint32_t n_kv = f->c.model->hp.n_head_kv, dim = f->c.model->hp.value_dim, g = f->queries;
+    uint32_t n_kv = f->c.model->hp.n_head_kv, dim = f->c.model->hp.value_dim, g = f->queries, n = f->n_block * n_kv * g;
     float *merged = f->workers[worker].merged;
-    for (uint32_t i = worker; i < f->n_block * n_kv * g; i += n_worker) {
+    for (uint32_t i; (i = stk_pool_take(f->c.pool, MERGE, worker, n)) < n;) {
         uint32_t task = i / g;
         const stk_block *b = &f->blocks[task / n_kv];
         clear_state(merged, dim);
@@ -181,69 +180,64 @@ static void merge_splits(const job *j, uint32_t worker, uint32_t n_worker) {
             merge(f->c.ops, merged, split_state_of(f, task, span) + (size_t)(i % g) * (2 + dim), dim);
         write_output(f, b->first, task % n_kv * g + i % g, merged);
     }
+    stk_forward_finish(f, MERGE, worker, n, STK_STAGE_ATTEND);
 }
 
-static void add_projection(const job *j, uint32_t worker, uint32_t n_worker) {
+/* The residual stream takes in the attention's output, and is normed for the router and for the routers of the layers ahead. */
+static void add_projection(const job *j, uint32_t t) {
     stk_forward *f = j->f;
     uint32_t n_embd = f->c.model->hp.n_embd;
-    for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
-        float *proj = f->proj + (size_t)t * n_embd;
-        if (j->w->o_bias) f->c.ops->add(proj, j->w->o_bias, n_embd);
-        f->c.ops->add(f->x + (size_t)t * n_embd, proj, n_embd);
-    }
-    norm_rows(f, j->w->ffn_norm, worker, n_worker);
+    float *proj = f->proj + (size_t)t * n_embd, *x = f->x + (size_t)t * n_embd;
+    if (j->w->o_bias) f->c.ops->add(proj, j->w->o_bias, n_embd);
+    f->c.ops->add(x, proj, n_embd);
+    norm_row(f, j->w->ffn_norm, t);
     for (uint32_t d = 0; d < f->n_ahead; d++) {
-        const float *weight = f->c.dense->layers[f->layer + d + 1].ffn_norm;
-        for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) {
-            uint32_t row = d * f->step->n_tok + t;
-            f->c.ops->rmsnorm(f->x + (size_t)t * n_embd, weight, n_embd, f->c.model->hp.rms_eps,
-                              f->ahead.f32 + (size_t)row * f->ahead.f32_stride);
-            stk_forward_quantize(f, &f->ahead, row);
-        }
+        uint32_t row = d * f->step->n_tok + t;
+        f->c.ops->rmsnorm(x, f->c.dense->layers[f->layer + d + 1].ffn_norm, n_embd, f->c.model->hp.rms_eps,
+                          f->ahead.f32 + (size_t)row * f->ahead.f32_stride);
+        stk_forward_quantize(f, &f->ahead, row);
     }
 }
 
-/* The routers of the layers ahead, on this layer's residual stream. */
-static void look_ahead(const job *j, uint32_t worker, uint32_t n_worker) {
+/* A stripe of the router of the layer d ahead (0: this one), on this layer's residual stream. */
+static void route_stripe(const job *j, uint32_t d, uint32_t stripe, uint32_t worker) {
     stk_forward *f = j->f;
     uint32_t n_tok = f->step->n_tok;
-    for (uint32_t d = 0; d < f->n_ahead; d++) {
-        const stk_matrix *m = &f->c.dense->layers[f->layer + d + 1].router;
-        stk_rows x = f->ahead;
-        x.f32 += (size_t)d * n_tok * x.f32_stride;
-        if (x.act) x.act += (size_t)d * n_tok * x.act_stride;
-        for (uint32_t s = worker; s < stk_n_stripe(m->n_rows); s += n_worker)
-            stk_forward_product(m, s, s + 1, n_tok, &x, f->ahead_scores + (size_t)d * n_tok * m->n_rows, m->n_rows,
-                                &f->workers[worker]);
+    if (d == 0) {
+        stk_forward_product(&j->w->router, stripe, stripe + 1, n_tok, &f->norm, f->scores, j->w->router.n_rows,
+                            &f->workers[worker]);
+        return;
     }
+    const stk_matrix *m = &f->c.dense->layers[f->layer + d].router;
+    stk_rows x = f->ahead;
+    x.f32 += (size_t)(d - 1) * n_tok * x.f32_stride;
+    if (x.act) x.act += (size_t)(d - 1) * n_tok * x.act_stride;
+    stk_forward_product(m, stripe, stripe + 1, n_tok, &x, f->ahead_scores + (size_t)(d - 1) * n_tok * m->n_rows, m->n_rows,
+                        &f->workers[worker]);
 }
 
 static void run(void *ctx, uint32_t worker) {
     const job *j = ctx;
     stk_forward *f = j->f;
-    uint32_t n_worker = stk_pool_n_worker(f->c.pool);
+    stk_pool *pool = f->c.pool;
+    uint32_t n_tok = f->step->n_tok, n_stripe = (uint32_t)stk_n_stripe(j->w->router.n_rows),
+             n_route = (1 + f->n_ahead) * n_stripe;
 
-    norm_rows(f, j->w->attn_norm, worker, n_worker);
-    stk_forward_meet(f, worker, STK_STAGE_NORM);
-    products(f, (const stk_matrix *[]){&j->w->q, &j->w->k, &j->w->v}, (float *[]){f->q, f->k, f->v}, 3, &f->norm, worker,
-             COUNT_QKV);
-    stk_forward_meet(f, worker, STK_STAGE_QKV);
-    rotate_and_store(j, worker, n_worker);
-    stk_forward_meet(f, worker, STK_STAGE_ROPE);
+    for (uint32_t t; (t = stk_pool_take(pool, NORM, worker, n_tok)) < n_tok;) norm_row(f, j->w->attn_norm, t);
+    stk_forward_finish(f, NORM, worker, n_tok, STK_STAGE_NORM);
+    products(f, (const stk_matrix *[]){&j->w->q, &j->w->k, &j->w->v}, (float *[]){f->q, f->k, f->v}, 3, &f->norm, worker, QKV,
+             STK_STAGE_QKV);
+    for (uint32_t t; (t = stk_pool_take(pool, ROTATE, worker, n_tok)) < n_tok;) rotate_and_store(j, t, worker);
+    stk_forward_finish(f, ROTATE, worker, n_tok, STK_STAGE_ROPE);
     attend(j, worker);
-    stk_forward_meet(f, worker, STK_STAGE_ATTEND);
-    if (j->split) {
-        merge_splits(j, worker, n_worker);
-        stk_forward_meet(f, worker, STK_STAGE_ATTEND);
-    }
-    for (uint32_t t = worker; t < f->step->n_tok; t += n_worker) stk_forward_quantize(f, &f->attn, t);
-    stk_forward_meet(f, worker, STK_STAGE_ATTN_OUT);
-    products(f, (const stk_matrix *[]){&j->w->o}, (float *[]){f->proj}, 1, &f->attn, worker, COUNT_OUTPUT);
-    stk_forward_meet(f, worker, STK_STAGE_ATTN_OUT);
-    add_projection(j, worker, n_worker);
-    stk_forward_meet(f, worker, STK_STAGE_NORM);
-    products(f, (const stk_matrix *[]){&j->w->router}, (float *[]){f->scores}, 1, &f->norm, worker, COUNT_ROUTER);
-    look_ahead(j, worker, n_worker);
+    if (j->split) merge_splits(j, worker);
+    for (uint32_t t; (t = stk_pool_take(pool, QUANTIZE, worker, n_tok)) < n_tok;) stk_forward_quantize(f, &f->attn, t);
+    stk_forward_finish(f, QUANTIZE, worker, n_tok, STK_STAGE_ATTN_OUT);
+    products(f, (const stk_matrix *[]){&j->w->o}, (float *[]){f->proj}, 1, &f->attn, worker, OUTPUT, STK_STAGE_ATTN_OUT);
+    for (uint32_t t; (t = stk_pool_take(pool, ADD, worker, n_tok)) < n_tok;) add_projection(j, t);
+    stk_forward_finish(f, ADD, worker, n_tok, STK_STAGE_NORM);
+    for (uint32_t i; (i = stk_pool_take(pool, ROUTER, worker, n_route)) < n_route;)
+        route_stripe(j, i / n_stripe, i % n_stripe, worker);
     stk_stages_mark(&f->stages, worker, STK_STAGE_ROUTER);
 }
 
@@ -255,6 +249,6 @@ void stk_forward_attention(stk_forward *f) {
         longest = STK_MAX(longest, spans_of(f, &f->blocks[i]));
     }
     job j = {f, &f->c.dense->layers[f->layer], single && longest > 1 && tasks <= f->n_split_task};
-    stk_pool_run(f->c.pool, run, &j);
+    stk_pool_share(f->c.pool, run, &j, UINT32_MAX);
     stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
 }

@@ -3,19 +3,23 @@
  *
  *     gate, up, silu, quantize | down
  *
- * Work is handed out by a counter in units of rows of one expert, whichever expert that is, so that heavy and light experts level
- * out. Worker 0 looks for completed reads between units, so that the drive never waits for the CPU.
+ * Work is handed out in units of rows of one expert, a part of them to each worker (stk_pool_take); who is done early helps the
+ * others. With few tokens a part is the same rows of every expert: those that the worker has packed a moment ago, which are still
+ * in its cache. With many it is all rows of some experts, so that their tokens' activations stay there. Worker 0 looks for
+ * completed reads between units, so that the drive never waits for the CPU.
  *
  * What has landed is brought into its layout by a job of its own, between batches (stk_forward_arrive).
  */
 #include "forward.h"
 
-enum { COUNT_UP, COUNT_DOWN };
-enum { DOWN_STRIPES = 8 };
+enum { PHASE_UP, PHASE_DOWN };
+enum { DOWN_STRIPES = 8, FEW_PAIRS = 64 };
 
 typedef struct job {
     stk_forward *f;
     const stk_class *class;
+    uint32_t n_up, n_down; /* units of an expert */
+    bool by_rows;          /* the order of all units: by rows, then experts */
 } job;
 
 static stk_matrix part_matrix(const job *j, const stk_task *task, enum stk_part p) {
@@ -34,15 +38,45 @@ static const void *row_of(const stk_rows *rows, bool quantized, uint32_t i) {
     return quantized ? (const void *)(rows->act + (size_t)i * rows->act_stride) : rows->f32 + (size_t)i * rows->f32_stride;
 }
 
-/* Rows [row0, row0 + n_row) of gate or up for a tile of tokens, into out [STK_TILE, STK_EXPERT_ROWS]. */
+/* Where the stripes of a matrix lie from row `row0` on. */
+static const void *rows_at(const stk_matrix *m, uint32_t row0) {
+    return (const uint8_t *)m->packed + row0 / STK_STRIPE * stk_stripe_bytes(m->type, m->n_in);
+}
+
+/* Unit u of all, of n for an expert. */
+typedef struct unit {
+    const stk_task *task;
+    uint32_t i; /* of its expert */
+} unit;
+
+static unit unit_of(const job *j, uint32_t u, uint32_t n) {
+    const stk_forward *f = j->f;
+    return j->by_rows ? (unit){&f->tasks[u % f->n_task], u / f->n_task} : (unit){&f->tasks[u / n], u % n};
+}
+
+/* The first weights of a unit, for a prefetch: it may be one that is not computed in this batch. NULL behind the last. */
+static const void *up_at(const job *j, uint32_t u) {
+    if (u >= j->n_up * j->f->n_task) return NULL;
+    unit x = unit_of(j, u, j->n_up);
+    stk_matrix m = part_matrix(j, x.task, STK_GATE);
+    return rows_at(&m, x.i * STK_EXPERT_ROWS);
+}
+static const void *down_at(const job *j, uint32_t u) {
+    if (u >= j->n_down * j->f->n_task) return NULL;
+    unit x = unit_of(j, u, j->n_down);
+    stk_matrix m = part_matrix(j, x.task, STK_DOWN);
+    return rows_at(&m, x.i * DOWN_STRIPES * STK_STRIPE);
+}
+
+/* Rows [row0, row0 + n_row) of gate or up for a tile of tokens, into out [STK_TILE, STK_EXPERT_ROWS]; `next` is read then. */
 static void rows_product(stk_forward *f, const stk_matrix *m, uint32_t row0, uint32_t n_row, const uint32_t *pairs, uint32_t n,
-                         float *out, stk_worker *w) {
+                         float *out, const void *next, stk_worker *w) {
     for (uint32_t i = 0; i < n; i++) {
         w->x[i] = row_of(&f->norm, m->quantized, pairs[i] / f->routing.k);
         w->out[i] = out + (size_t)i * STK_EXPERT_ROWS;
     }
-    const uint8_t *weights = (const uint8_t *)m->packed + row0 / STK_STRIPE * stk_stripe_bytes(m->type, m->n_in);
-    m->product(&(stk_matmul){.weights = weights,
+    m->product(&(stk_matmul){.weights = rows_at(m, row0),
+                             .next = next,
                              .n_in = m->n_in,
                              .n_rows = n_row,
                              .stripe_end = (uint32_t)stk_n_stripe(n_row),
@@ -51,7 +85,7 @@ static void rows_product(stk_forward *f, const stk_matrix *m, uint32_t row0, uin
                              .out = w->out});
 }
 
-static void gate_up(const job *j, const stk_task *task, uint32_t row0, stk_worker *w) {
+static void gate_up(const job *j, const stk_task *task, uint32_t row0, const void *next, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix gate = part_matrix(j, task, STK_GATE), up = part_matrix(j, task, STK_UP);
     uint32_t n_row = STK_MIN(gate.n_rows - row0, (uint32_t)STK_EXPERT_ROWS);
@@ -59,8 +93,8 @@ static void gate_up(const job *j, const stk_task *task, uint32_t row0, stk_worke
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         const uint32_t *pairs = f->routing.pairs + at;
-        rows_product(f, &gate, row0, n_row, pairs, n, w->gate, w);
-        rows_product(f, &up, row0, n_row, pairs, n, w->up, w);
+        rows_product(f, &gate, row0, n_row, pairs, n, w->gate, rows_at(&up, row0), w);
+        rows_product(f, &up, row0, n_row, pairs, n, w->up, at + n < end ? rows_at(&gate, row0) : next, w);
         for (uint32_t i = 0; i < n; i++) {
             float *hidden = f->hidden.f32 + (size_t)pairs[i] * f->hidden.f32_stride;
             f->c.ops->silu_mul(w->gate + (size_t)i * STK_EXPERT_ROWS, w->up + (size_t)i * STK_EXPERT_ROWS, n_row, hidden + row0);
@@ -71,7 +105,7 @@ static void gate_up(const job *j, const stk_task *task, uint32_t row0, stk_worke
     }
 }
 
-static void down(const job *j, const stk_task *task, uint32_t s0, stk_worker *w) {
+static void down(const job *j, const stk_task *task, uint32_t s0, const void *next, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix m = part_matrix(j, task, STK_DOWN);
     uint32_t s1 = STK_MIN(s0 + DOWN_STRIPES, (uint32_t)stk_n_stripe(m.n_rows));
@@ -84,6 +118,7 @@ static void down(const job *j, const stk_task *task, uint32_t s0, stk_worker *w)
             w->out[i] = f->expert_out + (size_t)f->out_row[pair] * m.n_rows;
         }
         m.product(&(stk_matmul){.weights = m.packed,
+                                .next = at + n < end ? rows_at(&m, s0 * STK_STRIPE) : next,
                                 .n_in = m.n_in,
                                 .n_rows = m.n_rows,
                                 .stripe_begin = s0,
@@ -98,17 +133,18 @@ static void run(void *ctx, uint32_t worker) {
     const job *j = ctx;
     stk_forward *f = j->f;
     stk_worker *w = &f->workers[worker];
-    uint32_t up_units = (uint32_t)stk_div_up(j->class->part[STK_GATE].n_rows, STK_EXPERT_ROWS);
-    uint32_t down_units = (uint32_t)stk_div_up(stk_n_stripe(j->class->part[STK_DOWN].n_rows), DOWN_STRIPES);
-    for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_UP)) < f->n_task * up_units;) {
-        const stk_task *t = &f->tasks[u / up_units];
-        if (t->phases & STK_PHASE_UP) gate_up(j, t, u % up_units * STK_EXPERT_ROWS, w);
+    uint32_t n_up = j->n_up * f->n_task, n_down = j->n_down * f->n_task, begin, end;
+    stk_pool_part(f->c.pool, worker, n_down, &begin, &end);
+    for (uint32_t u; (u = stk_pool_take(f->c.pool, PHASE_UP, worker, n_up)) < n_up;) {
+        unit x = unit_of(j, u, j->n_up);
+        const void *next = up_at(j, u + 1);
+        if (x.task->phases & STK_PHASE_UP) gate_up(j, x.task, x.i * STK_EXPERT_ROWS, next ? next : down_at(j, begin), w);
         poll(j, worker);
     }
-    stk_forward_meet(f, worker, STK_STAGE_GATE_UP);
-    for (uint32_t u; (u = stk_pool_next(f->c.pool, COUNT_DOWN)) < f->n_task * down_units;) {
-        const stk_task *t = &f->tasks[u / down_units];
-        if (t->phases & STK_PHASE_DOWN) down(j, t, u % down_units * DOWN_STRIPES, w);
+    stk_forward_finish(f, PHASE_UP, worker, n_up, STK_STAGE_GATE_UP);
+    for (uint32_t u; (u = stk_pool_take(f->c.pool, PHASE_DOWN, worker, n_down)) < n_down;) {
+        unit x = unit_of(j, u, j->n_down);
+        if (x.task->phases & STK_PHASE_DOWN) down(j, x.task, x.i * DOWN_STRIPES, down_at(j, u + 1), w);
         poll(j, worker);
     }
     stk_stages_mark(&f->stages, worker, STK_STAGE_DOWN);
@@ -129,10 +165,15 @@ static void learn(stk_forward *f, const job *j, uint64_t ns) {
 
 int stk_forward_experts(stk_forward *f) {
     const stk_catalogue *cat = f->c.model->experts;
-    job j = {f, stk_catalogue_class(cat, stk_catalogue_layer_class(cat, f->layer))};
+    const stk_class *class = stk_catalogue_class(cat, stk_catalogue_layer_class(cat, f->layer));
+    job j = {.f = f,
+             .class = class,
+             .n_up = (uint32_t)stk_div_up(class->part[STK_GATE].n_rows, STK_EXPERT_ROWS),
+             .n_down = (uint32_t)stk_div_up(stk_n_stripe(class->part[STK_DOWN].n_rows), DOWN_STRIPES),
+             .by_rows = f->step->n_tok * f->routing.k <= FEW_PAIRS};
     f->poll_rc = STK_OK;
     uint64_t start = stk_now_ns();
-    stk_pool_run(f->c.pool, run, &j);
+    stk_pool_share(f->c.pool, run, &j, UINT32_MAX);
     stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
     if (f->stages.on) stk_forward_count_experts(f, j.class);
     if (f->cost) learn(f, &j, stk_now_ns() - start);
@@ -143,14 +184,15 @@ int stk_forward_experts(stk_forward *f) {
 
 static void arrive(void *ctx, uint32_t worker) {
     stk_forward *f = ctx;
-    for (uint32_t i; (i = stk_pool_next(f->c.pool, 0)) < f->n_share;) stk_store_pack(f->c.store, i, f->workers[worker].scratch);
+    for (uint32_t i; (i = stk_pool_take(f->c.pool, 0, worker, f->n_share)) < f->n_share;)
+        stk_store_pack(f->c.store, i, f->workers[worker].scratch);
 }
 
 void stk_forward_arrive(stk_forward *f, bool idle) {
     f->n_share = stk_store_pick(f->c.store, idle);
     if (f->n_share == 0) return;
     uint64_t start = stk_now_ns();
-    stk_pool_run(f->c.pool, arrive, f);
+    stk_pool_share(f->c.pool, arrive, f, f->n_share);
     uint64_t bytes = stk_store_settle(f->c.store), ns = stk_now_ns() - start;
     f->arrive_ns += ns;
     stk_stages_mark(&f->stages, 0, STK_STAGE_PACK);

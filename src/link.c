@@ -138,11 +138,7 @@ const void *stk_link_bounce(const stk_link *l, uint32_t i) { return bounce_at(l,
 void stk_link_up(stk_link *l, uint32_t cls, uint32_t ram_slot, uint32_t slot, uint32_t tag) {
     const uint8_t *from = stk_slots_at(l->c.ram, cls, ram_slot);
     const stk_class *class = stk_catalogue_class(l->c.cat, cls);
-    void *base;
-    uint64_t bytes;
-    stk_slots_arena(l->c.ram, &base, &bytes);
-    bool pinned = (uint64_t)(from - (uint8_t *)base) + class->slot_bytes <= l->c.pinned_bytes;
-    l->copies[l->n_copy++] = (copy){class, from, slot_at(l, cls, slot), tag, 0, 0, pinned};
+    l->copies[l->n_copy++] = (copy){class, from, slot_at(l, cls, slot), tag, 0, 0, ram_slot < l->c.n_pinned[cls]};
 }
 
 /* A piece whose copy has ended; NULL without wait where there is none. */

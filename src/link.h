@@ -22,7 +22,8 @@ typedef struct stk_link_config {
     const stk_catalogue *cat;
     const stk_slots *ram;   /* the slots that copies come from */
     const uint32_t *n_slot; /* [n_class] on the device */
-    uint64_t pinned_bytes;  /* from the start of ram's memory, how much is pinned */
+    /* [n_class] how many of ram's slots are pinned, the first ones; as of each call of stk_link_up. */
+    const uint32_t *n_pinned;
     uint64_t staging_bytes; /* 0: STK_LINK_N_BOUNCE bounce buffers */
 } stk_link_config;
 

@@ -244,10 +244,10 @@ static int fail_lock(uint64_t bytes, const char *what) {
                     memlock_limit() == UINT64_MAX ? "any size, but the kernel refuses" : stk_bytes_text(memlock_limit(), limit));
 }
 
-/* Maps `bytes` aligned to `align` by mapping more and giving both ends back. */
-static char *map_aligned(uint64_t bytes, uint64_t align) {
+/* Addresses without memory, aligned to `align`, by asking for more and giving both ends back. */
+static char *reserve(uint64_t bytes, uint64_t align) {
     uint64_t slack = align > PAGE_BYTES ? align : 0;
-    char *base = mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = mmap(NULL, bytes + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED || slack == 0) return base;
     uint64_t before = stk_align_up((uintptr_t)base, align) - (uintptr_t)base;
     if (before) munmap(base, before);
@@ -255,30 +255,87 @@ static char *map_aligned(uint64_t bytes, uint64_t align) {
     return base + before;
 }
 
-int stk_map_open(stk_map *map, uint64_t bytes, bool lock, const char *what) {
-    *map = (stk_map){0};
-    if (bytes == 0) return 0;
+/* Where the memory of a map of so many bytes ends: whole huge pages where it has them. */
+static uint64_t end_of(const stk_map *map, uint64_t bytes) {
+    uint64_t end = stk_align_up(bytes, map->huge_bytes ? HUGE_PAGE_BYTES : PAGE_BYTES);
+    return STK_MIN(end, map->map_bytes);
+}
+
+/* Gives [from, to) back and keeps the addresses; this also ends a lock. */
+static void drop_memory(const stk_map *map, uint64_t from, uint64_t to) {
+    if (from < to)
+        (void)mmap((char *)map->base + from, to - from, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+                   0);
+}
+
+int stk_mem_check(uint64_t bytes, const char *what) {
     char size[32], room[32];
     uint64_t available = stk_mem_available();
-    if (bytes > available)
-        return stk_fail(STK_ENOMEM, "%s: %s are needed, but only %s are available (free memory and cgroup limits); ask for less",
-                        what, stk_bytes_text(bytes, size), stk_bytes_text(available, room));
-    if (lock && bytes > stk_mem_lockable()) return fail_lock(bytes, what);
+    if (bytes <= available) return 0;
+    return stk_fail(STK_ENOMEM, "%s: %s are needed, but only %s are available (free memory and cgroup limits); ask for less",
+                    what, stk_bytes_text(bytes, size), stk_bytes_text(available, room));
+}
 
-    bool huge = bytes >= HUGE_FROM_BYTES;
-    uint64_t align = huge ? HUGE_PAGE_BYTES : PAGE_BYTES, map_bytes = stk_align_up(bytes, align);
-    char *base = map_aligned(map_bytes, align);
-    if (base == MAP_FAILED) return stk_fail_errno(errno, "%s: cannot map %s", what, stk_bytes_text(bytes, size));
-    *map = (stk_map){.base = base, .bytes = bytes, .map_bytes = map_bytes};
-    if (huge && madvise(base, map_bytes, MADV_HUGEPAGE) == 0) map->huge_bytes = map_bytes;
-
-    int rc = 0, errnum = populate_all(base, map_bytes);
+/* Gives [from, to) memory. */
+static int take_memory(const stk_map *map, uint64_t from, uint64_t to, bool lock, const char *what) {
+    char size[32], *at = (char *)map->base + from;
+    if (lock && to > stk_mem_lockable()) return fail_lock(to, what);
+    if (mprotect(at, to - from, PROT_READ | PROT_WRITE) != 0)
+        return stk_fail_errno(errno, "%s: cannot map %s", what, stk_bytes_text(to - from, size));
+    if (map->huge_bytes) (void)madvise(at, to - from, MADV_HUGEPAGE);
+    int rc = 0, errnum = populate_all(at, to - from);
     if (errnum)
-        rc = stk_fail_errno(errnum, "%s: cannot populate %s", what, stk_bytes_text(bytes, size));
-    else if (lock && mlock(base, map_bytes) != 0)
-        rc = fail_lock(bytes, what);
-    if (rc < 0) stk_map_close(map);
+        rc = stk_fail_errno(errnum, "%s: cannot populate %s", what, stk_bytes_text(to - from, size));
+    else if (lock && mlock(at, to - from) != 0)
+        rc = fail_lock(to, what);
+    if (rc < 0) drop_memory(map, from, to);
     return rc;
+}
+
+/* Whether pages of this map may be huge: asked with a page's worth of addresses, which have no memory yet. */
+static bool may_be_huge(const char *base) { return madvise((char *)base, HUGE_PAGE_BYTES, MADV_HUGEPAGE) == 0; }
+
+int stk_map_open_growing(stk_map *map, uint64_t bytes, uint64_t most, bool lock, const char *what) {
+    *map = (stk_map){0};
+    if (bytes == 0) return 0;
+    char size[32];
+    STK_TRY(stk_mem_check(bytes, what));
+    if (lock && bytes > stk_mem_lockable()) return fail_lock(bytes, what);
+    most = STK_MAX(most, bytes);
+    bool huge = most >= HUGE_FROM_BYTES;
+    uint64_t align = huge ? HUGE_PAGE_BYTES : PAGE_BYTES, map_bytes = stk_align_up(most, align);
+    char *base = reserve(map_bytes, align);
+    if (base == MAP_FAILED && most > bytes) {
+        map_bytes = stk_align_up(bytes, align);
+        base = reserve(map_bytes, align);
+    }
+    if (base == MAP_FAILED) return stk_fail_errno(errno, "%s: cannot map %s", what, stk_bytes_text(bytes, size));
+    *map = (stk_map){.base = base, .map_bytes = map_bytes, .huge_bytes = huge && may_be_huge(base)};
+    int rc = take_memory(map, 0, end_of(map, bytes), lock, what);
+    if (rc < 0) {
+        stk_map_close(map);
+        return rc;
+    }
+    map->bytes = bytes;
+    if (map->huge_bytes) map->huge_bytes = end_of(map, bytes);
+    return 0;
+}
+
+int stk_map_open(stk_map *map, uint64_t bytes, bool lock, const char *what) {
+    return stk_map_open_growing(map, bytes, bytes, lock, what);
+}
+
+int stk_map_resize(stk_map *map, uint64_t bytes, bool lock, const char *what) {
+    uint64_t before = end_of(map, map->bytes), after = end_of(map, bytes);
+    char size[32];
+    if (bytes > map->map_bytes)
+        return stk_fail(STK_ENOMEM, "%s: no addresses were set aside for %s", what, stk_bytes_text(bytes, size));
+    if (after > before) STK_TRY(stk_mem_check(after - before, what));
+    if (after > before) STK_TRY(take_memory(map, before, after, lock, what));
+    drop_memory(map, after, before);
+    map->bytes = bytes;
+    if (map->huge_bytes) map->huge_bytes = STK_MAX(after, 1u); /* stays a map of huge pages */
+    return 0;
 }
 
 void stk_map_close(stk_map *map) {

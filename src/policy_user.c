@@ -16,6 +16,7 @@
 
 #include "cache/order.h"
 #include "cache/policies.h"
+#include "hook_event.h"
 
 #define ABSENT UINT32_MAX
 
@@ -235,25 +236,6 @@ out:
 
 /* ---- Events ------------------------------------------------------------------------------------------------------------- */
 
-static stk_policy_event public_event(const stk_event *e, const uint32_t *keys, uint32_t n) {
-    return (stk_policy_event){.struct_bytes = sizeof(stk_policy_event),
-                              .layer = e->layer,
-                              .step = e->step,
-                              .n_tok = e->n_tok,
-                              .k = e->k,
-                              .n_top = e->n_top,
-                              .n = n,
-                              .keys = keys,
-                              .counts = e->counts,
-                              .seq = e->seq,
-                              .pos = e->pos,
-                              .token = e->token,
-                              .ids = e->ids,
-                              .weights = e->weights,
-                              .top_ids = e->top_ids,
-                              .top_scores = e->top_scores};
-}
-
 /* Scores of the event: *scores [event->n], from the hook or from those given in advance. */
 static int get_scores(stk_policy *p, const stk_policy_event *event, const double **scores) {
     const stk_policy_hooks *h = &p->user->hooks;
@@ -287,7 +269,7 @@ static void touch_scores(stk_policy *p, const stk_policy_event *event, const uin
 static int user_touch(stk_policy *p, const stk_event *event, const uint32_t *keys, uint32_t n) {
     const stk_policy_hooks *h = &p->user->hooks;
     for (uint32_t i = 0; p->layers && i < n; i++) p->hook_keys[i] = to_hook(p, keys[i]);
-    const stk_policy_event e = public_event(event, p->layers ? p->hook_keys : keys, n);
+    const stk_policy_event e = stk_hook_event(event, p->layers ? p->hook_keys : keys, n);
     p->faulted = false;
     STK_TRY(p->lru_ops->touch(p->lru, event, keys, n));
     int rc = h->touch && !h->score ? h->touch(p->policy, &e) : STK_OK;

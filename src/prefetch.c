@@ -17,8 +17,9 @@ struct stk_prefetch {
 };
 
 static int open_predictor(stk_prefetch *p) {
-    stk_predictor_config config = {p->c.n_layer, p->c.n_expert, p->c.k, p->c.seed, NULL};
-    p->ops = stk_predictor_find(p->c.predictor);
+    stk_predictor_config config = {p->c.n_layer, p->c.n_expert, p->c.k, p->c.seed, p->c.params, p->c.ops_user};
+    p->c.params = NULL; /* the caller's */
+    p->ops = p->c.ops ? p->c.ops : stk_predictor_find(p->c.predictor);
     if (!p->ops) return stk_fail(STK_EINVAL, "there is no predictor '%s'", p->c.predictor);
     p->cap = STK_MIN(2 * p->c.k, p->c.n_expert);
     p->suggested = calloc(p->cap, sizeof *p->suggested);
@@ -76,6 +77,17 @@ int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_looka
     return n;
 }
 
-void stk_prefetch_get_score(const stk_prefetch *p, uint32_t depth, stk_score_figures *figures) {
-    stk_score_get(p->score, depth, figures);
+int64_t stk_prefetch_save(const stk_prefetch *p, void *out, size_t cap) {
+    return p->ops->save ? p->ops->save(p->predictor, out, cap) : 0;
+}
+
+int stk_prefetch_load(stk_prefetch *p, const void *data, size_t bytes) {
+    if (!p->ops->load) return bytes ? stk_fail(STK_EFORMAT, "predictor %s keeps no state", p->ops->name) : 0;
+    return p->ops->load(p->predictor, data, bytes);
+}
+
+void stk_prefetch_count(const stk_prefetch *p, uint32_t depth, stk_predict_count *count) {
+    stk_score_figures f;
+    stk_score_get(p->score, depth, &f);
+    *count = (stk_predict_count){f.n_event, f.n_lookup, f.n_found, f.n_found2, f.all.n, f.all.n_used};
 }

@@ -10,6 +10,7 @@
 
 #include "cache/cache.h"
 #include "predict/score.h"
+#include "stoker.h"
 
 /* A step of more tokens is a prompt's: it uses nearly every expert, and there is little to predict. */
 enum { STK_LOOKAHEAD_TOKENS = 8 };
@@ -18,11 +19,14 @@ typedef struct stk_prefetch stk_prefetch;
 
 typedef struct stk_prefetch_config {
     const char *predictor;
+    const char *params;   /* of it; NULL: none */
     uint32_t depth;       /* layers ahead, 1 to STK_PREDICT_DEPTH_MAX */
     uint32_t n_layer;     /* MoE layers */
     uint32_t n_expert, k; /* of a layer; of a token */
     uint64_t seed;
-    const stk_cache *cache; /* borrowed */
+    const stk_cache *cache;       /* borrowed */
+    const stk_predictor_ops *ops; /* instead of the built-in one named `predictor`; NULL: that one */
+    void *ops_user;
 } stk_prefetch_config;
 
 /* Errors: STK_EINVAL (no such predictor, depth), STK_ENOMEM. */
@@ -36,7 +40,11 @@ uint32_t stk_prefetch_lookahead(const stk_prefetch *prefetch, uint32_t layer, ui
  * `issue` marks what is worth reading now. *list lives until the next call. Returns how many. */
 int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const stk_lookahead *look, stk_ahead **list) STK_CHECKED;
 
-/* How the predictor did at `depth`. */
-void stk_prefetch_get_score(const stk_prefetch *prefetch, uint32_t depth, stk_score_figures *figures);
+/* The predictor's state, as stk_predictor_ops. save: 0 where there is none worth keeping. */
+int64_t stk_prefetch_save(const stk_prefetch *prefetch, void *out, size_t cap);
+int stk_prefetch_load(stk_prefetch *prefetch, const void *data, size_t bytes) STK_CHECKED;
+
+/* How predictions `depth` layers ahead did. */
+void stk_prefetch_count(const stk_prefetch *prefetch, uint32_t depth, stk_predict_count *count);
 
 #endif

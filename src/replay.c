@@ -15,6 +15,8 @@
 #include "cost_file.h"
 #include "decide.h"
 #include "policy_user.h"
+#include "predictor_user.h"
+#include "spec.h"
 #include "virtual.h"
 
 typedef struct replay {
@@ -26,14 +28,18 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser; /* of what is read ahead, in all but a verifying replay */
+    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record, unless */
+    bool silent;            /* nothing is to be read ahead */
     /* Of the timed path: */
     stk_executor *executor;
     stk_vram *vram; /* of a verifying replay of a run that had one */
     stk_virtual virtual;
     stk_stepper stepper;
-    atomic_int cancel;           /* never set: the executor wants one */
-    stk_policy_user policy_user; /* of o.hooks */
+    atomic_int cancel;                 /* never set: the executor wants one */
+    stk_policy_user policy_user;       /* of o.hooks */
+    stk_predictor_user predictor_user; /* of o.predictor_hooks */
+    stk_spec policy;                   /* of o.policy */
 } replay;
 
 void stk_replay_options_default(stk_replay_options *o) {
@@ -78,9 +84,9 @@ static int take_cost_file(replay *r) {
     if (rc >= 0) {
         stk_cost_file_table(file, NULL, &r->virtual.cost);
         if (!r->o.io)
-            r->virtual.drive = (stk_drive){.bytes_per_ns = r->virtual.cost.nvme_bytes_per_ns,
-                                           .latency_ns = (uint64_t)r->virtual.cost.nvme_latency_ns,
-                                           .seed = r->o.seed};
+            stk_virtual_set_drive(&r->virtual, &(stk_drive){.bytes_per_ns = r->virtual.cost.nvme_bytes_per_ns,
+                                                            .latency_ns = (uint64_t)r->virtual.cost.nvme_latency_ns,
+                                                            .seed = r->o.seed});
         if (!file->has_model)
             stk_log(STK_LOG_WARN,
                     "%s: measured without a model: experts are taken for Q4_K, the dense part for that of a plain desktop",
@@ -95,12 +101,13 @@ static bool asks_times(const replay *r) { return r->o.io || r->o.cost; }
 /* The clock that times are predicted with, if any are asked for. */
 static int open_times(replay *r, const char *path) {
     bool file = false;
-    r->virtual.timed = asks_times(r);
-    if (!r->virtual.timed) return STK_OK;
+    if (!asks_times(r)) return STK_OK;
     if (r->o.io) {
+        stk_drive drive;
         if (strncmp(r->o.io, "emu:", 4) != 0)
             return stk_fail(STK_EINVAL, "replay with --io '%s': a modelled drive is needed, emu:BANDWIDTH,LATENCY", r->o.io);
-        STK_TRY(stk_drive_parse(&r->virtual.drive, r->o.io + 4, r->o.seed));
+        STK_TRY(stk_drive_parse(&drive, r->o.io + 4, r->o.seed));
+        stk_virtual_set_drive(&r->virtual, &drive);
     }
     if (r->o.cost) STK_TRY(stk_cost_file_probe(r->o.cost, &file));
     return file ? take_cost_file(r) : take_trace_cost(r, path);
@@ -108,11 +115,18 @@ static int open_times(replay *r, const char *path) {
 
 static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     bool budget = o->ram_bytes || o->n_slot || o->fraction != 0;
-    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1))
-        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget and policy");
+    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1 || o->predictor || o->predictor_hooks))
+        return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
         return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
     if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
+    if (o->predictor && o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);
+    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
+                        STK_PREDICT_DEPTH_MAX);
+    if (o->predict_depth && !o->predictor && !o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "predicting %u layers ahead wants a predictor", o->predict_depth);
     if (o->scope > STK_SCOPE_LAYER || o->reset > STK_RESET_SEQUENCE)
         return stk_fail(STK_EINVAL, "scope %u, reset %u: no such choice", o->scope, o->reset);
     return STK_OK;
@@ -120,6 +134,17 @@ static int check_options(const stk_replay_options *o, uint32_t n_trace) {
 
 static const char *policy_of(const replay *r) {
     return r->o.policy ? r->o.policy : r->header->policy[0] ? r->header->policy : "lru";
+}
+
+/* Parameters may stand in o.policy, too. */
+static int take_policy(replay *r) {
+    if (!r->o.policy) return STK_OK;
+    r->policy = stk_spec_parse(r->o.policy);
+    if (r->policy.params && r->o.params)
+        return stk_fail(STK_EINVAL, "policy '%s' has parameters; others ('%s') exclude them", r->o.policy, r->o.params);
+    if (r->policy.params) r->o.params = r->policy.params;
+    r->o.policy = r->policy.name;
+    return STK_OK;
 }
 
 static int take_hooks(replay *r) {
@@ -176,6 +201,28 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
     return rc < 0 ? rc : stk_future_end(r->future);
 }
 
+/* Whether the cache is that of the recorded run, but for its policy: what was done to that one is done to it. */
+static bool has_recorded_slots(const replay *r) {
+    bool budget = r->o.ram_bytes || r->o.n_slot || r->o.fraction > 0;
+    return stk_source_get_info(r->source)->recorded && r->header->policy[0] && !budget && r->o.scope == STK_SCOPE_GLOBAL;
+}
+
+/*
+ * What the recorded run's cache held at its start. Another policy or budget takes of it what it can; one that knows the future
+ * begins empty, as does a replay whose sequences do.
+ */
+static int take_start(replay *r, const stk_policy_ops *ops) {
+    const stk_trace_header *h = r->header;
+    if (!h->state_bytes || r->o.scope != STK_SCOPE_GLOBAL || r->o.reset == STK_RESET_SEQUENCE || (ops && ops->needs_future))
+        return STK_OK;
+    int rc = stk_cache_load(r->cache, h->state, (size_t)h->state_bytes);
+    stk_cache_arrived(r->cache);
+    if (rc >= 0) return STK_OK;
+    if (r->o.verify) return stk_fail_in(STK_ESTATE, "the trace's start state");
+    stk_log(STK_LOG_WARN, "the replay starts cold: %s", stk_error_detail());
+    return STK_OK;
+}
+
 static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     const stk_trace_header *h = r->header;
     bool hooks = r->policy_user.ops.open != NULL;
@@ -184,18 +231,39 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
     stk_budget_warn(&r->budget, h);
     const char *params = r->o.policy || r->o.params ? r->o.params : h->params[0] ? h->params : NULL;
-    return stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
-                                                         .n_expert = h->n_expert,
-                                                         .k = h->k,
-                                                         .n_class = r->budget.n_class,
-                                                         .classes = r->budget.classes,
-                                                         .layer_class = r->budget.layer_class,
-                                                         .policy = policy_of(r),
-                                                         .params = params,
-                                                         .future = r->future,
-                                                         .ops = hooks ? ops : NULL,
-                                                         .ops_user = &r->policy_user,
-                                                         .seed = r->o.seed ? r->o.seed : h->seed});
+    STK_TRY(stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
+                                                          .n_expert = h->n_expert,
+                                                          .k = h->k,
+                                                          .n_class = r->budget.n_class,
+                                                          .classes = r->budget.classes,
+                                                          .layer_class = r->budget.layer_class,
+                                                          .policy = policy_of(r),
+                                                          .params = params,
+                                                          .future = r->future,
+                                                          .ops = hooks ? ops : NULL,
+                                                          .ops_user = &r->policy_user,
+                                                          .seed = r->o.seed ? r->o.seed : h->seed}));
+    return take_start(r, ops);
+}
+
+/* A predictor of the caller's choice, in place of what was recorded. */
+static int open_prefetch(replay *r) {
+    const stk_trace_header *h = r->header;
+    uint32_t depth = r->o.predict_depth ? r->o.predict_depth : 1;
+    bool own = r->o.predictor_hooks != NULL;
+    if (own) STK_TRY(stk_predictor_user_init(&r->predictor_user, r->o.predictor_hooks, depth));
+    r->o.predictor_hooks = NULL;
+    r->silent = r->o.predictor && strcmp(r->o.predictor, "none") == 0;
+    if ((!own && !r->o.predictor) || r->silent) return STK_OK;
+    return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = r->o.predictor,
+                                                                  .depth = depth,
+                                                                  .n_layer = h->n_layer,
+                                                                  .n_expert = h->n_expert,
+                                                                  .k = h->k,
+                                                                  .seed = r->o.seed ? r->o.seed : h->seed,
+                                                                  .cache = r->cache,
+                                                                  .ops = own ? &r->predictor_user.ops : NULL,
+                                                                  .ops_user = &r->predictor_user});
 }
 
 /* The tier of the recorded run. Other replays take all its experts for RAM's. */
@@ -225,11 +293,15 @@ static int open_tier(replay *r) {
 static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
+    r->virtual.prefetch = r->prefetch;
+    r->virtual.silent = r->silent;
     STK_TRY(open_times(r, path));
     STK_TRY(open_tier(r));
-    uint32_t most = 1;
-    for (uint32_t c = 0; c < r->budget.n_class; c++)
-        most = STK_MAX(most, r->budget.classes[c].n_slot + r->budget.classes[c].n_transit);
+    uint32_t most = 1; /* a resize may give a class a slot for every expert */
+    for (uint32_t c = 0; c < r->budget.n_class; c++) {
+        uint32_t n_slot = STK_MAX(r->budget.classes[c].n_slot, r->budget.layers_of[c] * r->header->n_expert);
+        most = STK_MAX(most, n_slot + STK_MAX(r->budget.classes[c].n_transit, r->header->k));
+    }
     STK_TRY(stk_executor_open(&r->executor, &stk_virtual_world, &r->virtual, r->header->n_expert,
                               r->header->n_layer * r->header->n_expert, most, &r->virtual.cost));
     r->stepper = (stk_stepper){.ops = &stk_virtual_stage,
@@ -252,11 +324,13 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
     if (!info->sized && (r->o.ram_bytes || asks_times(r)))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
+    STK_TRY(take_policy(r));
     STK_TRY(take_hooks(r));
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
     uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
     STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_expert, most_ahead));
+    STK_TRY(open_prefetch(r));
     return asks_times(r) || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
 
@@ -265,6 +339,7 @@ static void close_replay(replay *r) {
     stk_vram_close(&r->vram);
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
+    stk_prefetch_close(&r->prefetch);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
     if (r->spill_fd > 0) close(r->spill_fd);
@@ -314,7 +389,8 @@ static int verify(const replay *r, const stk_trace_end *end) {
 }
 
 static int run_step(replay *r, const stk_trace_step *step) {
-    uint64_t n_token = r->stepper.n_token, step_ns = r->stepper.step_ns;
+    stk_stats before, after;
+    stk_stepper_count(&r->stepper, &before);
     bool begins = stk_tally_step(&r->tally, step);
     if (begins && r->o.reset == STK_RESET_SEQUENCE && r->tally.n_sequence > 1) {
         stk_virtual_clear(&r->virtual); /* nothing comes for a slot that it has not */
@@ -322,9 +398,20 @@ static int run_step(replay *r, const stk_trace_step *step) {
     }
     stk_replay_count *phase = &r->tally.phases[r->tally.phase];
     int rc = stk_stepper_run(&r->stepper, step);
-    phase->n_token += r->stepper.n_token - n_token;
-    phase->step_ns += r->stepper.step_ns - step_ns;
+    stk_stepper_count(&r->stepper, &after);
+    phase->n_token += after.n_token - before.n_token;
+    phase->step_ns += after.step_ns - before.step_ns;
+    phase->dense_ns += after.dense_ns - before.dense_ns;
+    phase->expert_ns += after.expert_ns - before.expert_ns;
+    phase->arrive_ns += after.arrive_ns - before.arrive_ns;
+    phase->wait_ns += after.wait_ns - before.wait_ns;
     return rc == STK_ECANCELED ? STK_OK : rc; /* a step that the recorded run gave up */
+}
+
+static int take_resize(replay *r, const stk_trace_resize *resize) {
+    if (!has_recorded_slots(r)) return STK_OK;
+    stk_virtual_clear(&r->virtual); /* what is on its way is taken for there, as experts of a resize move */
+    return stk_decide_resize(r->cache, r->header->n_class, r->o.verify ? NULL : r->budget.classes, resize);
 }
 
 /* One record that stands between steps. Returns 1 at the end of the run. */
@@ -340,6 +427,12 @@ static int take_record(replay *r, const stk_trace_record *record) {
         stk_virtual_clear(&r->virtual);
         if (r->vram) STK_TRY(stk_vram_clear(r->vram));
         return stk_cache_clear(r->cache);
+    case STK_TRACE_RESIZE: {
+        int rc = take_resize(r, &record->resize);
+        stk_virtual_take(&r->virtual);
+        return rc;
+    }
+    case STK_TRACE_SWITCH: /* what was read ahead is on record, or chosen anew */
     case STK_TRACE_COST: stk_virtual_take(&r->virtual); return STK_OK;
     case STK_TRACE_END:
         if (r->o.verify) STK_TRY(verify(r, &record->end));
@@ -372,7 +465,10 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .tally = &r->tally,
                     .chooser = r->chooser,
                     .ahead = ahead,
+                    .prefetch = r->prefetch,
+                    .silent = r->silent,
                     .reset = r->o.reset == STK_RESET_SEQUENCE,
+                    .resizable = has_recorded_slots(r) ? r->budget.classes : NULL,
                     .progress = r->o.progress,
                     .progress_user = r->o.progress_user};
     int rc = stk_decide_run(&d);
@@ -421,6 +517,8 @@ static void fill_detail(const replay *r, stk_replay_detail *detail) {
     full.struct_bytes = STK_MIN(detail->struct_bytes, (uint32_t)sizeof full);
     stk_tally_sum(&r->tally, &full.prefill, &full.decode);
     snprintf(full.policy, sizeof full.policy, "%s", policy_of(r));
+    for (uint32_t d = 0; r->prefetch && d < STK_ARRAY_LEN(full.predicted); d++)
+        stk_prefetch_count(r->prefetch, d + 1, &full.predicted[d]);
     for (uint32_t i = 0; full.layers && i < STK_MIN(full.n_layer, full.n_layer_max); i++)
         full.layers[i] = (stk_replay_layer){.layer = h->model_layer[i],
                                             .n_slot = r->budget.classes[r->budget.layer_class[i]].n_slot,

@@ -164,6 +164,37 @@ typedef struct stk_chat_message {
  * the number of bytes needed without the terminator. Errors: STK_EINVAL, STK_EUNSUPPORTED (the model has no ChatML tokens). */
 STK_API int64_t stk_chat_format(const stk_model *model, const stk_chat_message *messages, size_t n, char *out, size_t cap);
 
+/* ---- Policies and predictors --------------------------------------------------------------------------------------------- */
+
+enum {
+    STK_METHOD_POLICY,    /* which expert leaves the cache */
+    STK_METHOD_PREDICTOR, /* what is read ahead of its use */
+};
+
+/* A policy or predictor that is built in. It is named NAME or NAME:PARAMETER=VALUE,... wherever one is asked for. */
+typedef struct stk_method_info {
+    uint32_t struct_bytes;
+    uint32_t n_param;
+    const char *name;
+    const char *idea;     /* one line */
+    uint32_t replay_only; /* non-zero: it knows the future, and is for replays */
+    uint32_t reserved;
+} stk_method_info;
+/* Fills at most info->struct_bytes bytes. kind: STK_METHOD_...; i counts from 0. 1: there is one; 0: beyond the last. Errors:
+ * STK_EINVAL. */
+STK_API int stk_get_method(uint32_t kind, uint32_t i, stk_method_info *info);
+
+/* A number that one takes, from `least` to `most`. */
+typedef struct stk_param_info {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *name;
+    const char *what; /* it says, in a few words */
+    double least, most, initial;
+} stk_param_info;
+/* The same for parameter `param` of method i. */
+STK_API int stk_get_method_param(uint32_t kind, uint32_t i, uint32_t param, stk_param_info *info);
+
 /* ---- Policies of your own ------------------------------------------------------------------------------------------------ */
 
 /* Why an expert came in: an event asked for it, a prediction did, or it was there when the engine opened. */
@@ -236,6 +267,68 @@ typedef struct stk_policy_hooks {
     void (*fault)(void *policy, int code, const char *detail);
 } stk_policy_hooks;
 
+/* ---- Predictors of your own ---------------------------------------------------------------------------------------------- */
+
+/* An expert that a layer ahead may want. */
+typedef struct stk_prediction {
+    uint32_t expert; /* of its layer */
+    float p;         /* that at least one token of the layer's next event uses it, 0 to 1 */
+} stk_prediction;
+
+/* How predictions did against what was then used: recall is n_found / n_lookup. */
+typedef struct stk_predict_count {
+    uint64_t n_event;     /* that something was predicted for */
+    uint64_t n_lookup;    /* distinct experts of these */
+    uint64_t n_found;     /* of an event's n, those among the first n predictions; */
+    uint64_t n_found2;    /* among the first 2n */
+    uint64_t n_predicted; /* experts; of these, used: */
+    uint64_t n_used;
+} stk_predict_count;
+
+/* What a predictor predicts for. */
+typedef struct stk_predictor_shape {
+    uint32_t struct_bytes;
+    uint32_t n_layer;  /* with experts */
+    uint32_t n_expert; /* of a layer */
+    uint32_t k;        /* of a token */
+    uint32_t depth;    /* layers ahead that it will be asked for, 1 to 3 */
+    uint32_t n_max;    /* predictions of a layer that are used: the best 2k */
+    uint64_t seed;
+} stk_predictor_shape;
+
+/*
+ * The hooks of a predictor, called as those of a policy are. At each event `observe` hears of it, then `suggest` is asked for
+ * each of the next layers of the same step. Where a hook returns a negative number, or predicts what cannot be, nothing is
+ * predicted for the rest of that event, `fault` is told, one line is logged, and the run goes on. What is read ahead of what was
+ * predicted is the library's choice (likely enough, and not resident), and on record in a trace. Nothing is asked where every
+ * expert has a slot.
+ *
+ * What will be predicted is said by one of two: `suggest`; or `first` and `list`, what it would say for the whole run, computed
+ * in advance (for replays).
+ */
+typedef struct stk_predictor_hooks {
+    uint32_t struct_bytes;
+    uint32_t wants_lookahead; /* non-zero: live, `observe` is given what the routers of the layers ahead say */
+    const char *name;         /* in messages; NULL: "user" */
+    void *user;
+    /* Begins the predictor; *predictor is handed to the other hooks. NULL: it is `user`. Fails: so does what opens it. */
+    int (*open)(void *user, const stk_predictor_shape *shape, void **predictor);
+    void (*close)(void *predictor);
+    /* An event, the layers of a step ascending. ahead [n_ahead, event->n_tok, n_expert]: probabilities of the routers of the next
+     * layers run on today's hidden state; n_ahead is 0 in replays, in steps of more than 8 tokens, and where not asked for. */
+    int (*observe)(void *predictor, const stk_policy_event *event, const float *ahead, uint32_t n_ahead);
+    /* Writes predictions for `layer`, `depth` layers ahead of the latest event, in any order, each expert once; at most cap, the
+     * experts of a layer. Returns how many. */
+    int (*suggest)(void *predictor, uint32_t layer, uint32_t depth, stk_prediction *out, uint32_t cap);
+    const stk_prediction *list; /* [n_list] */
+    const uint64_t *first;      /* [n_event * depth + 1]: of event i, d layers ahead, list[first[j]] to list[first[j + 1]] with
+                                   j = i * depth + d - 1 */
+    uint64_t n_list, n_event;
+    uint32_t depth; /* of `first`: that of the run */
+    uint32_t reserved;
+    void (*fault)(void *predictor, int code, const char *detail);
+} stk_predictor_hooks;
+
 /* ---- Engine ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stk_engine stk_engine;
@@ -256,25 +349,27 @@ typedef struct stk_engine_options {
     uint64_t ram_bytes; /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
     uint64_t seed;      /* of everything pseudo-random (modelled drives, random policies) */
     const char *io;     /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
-    const char *policy; /* NULL: "lru" */
+    const char *policy; /* NAME or NAME:PARAMETER=VALUE,... (stk_get_method lists them); NULL: "lru" */
     const char *cpu;    /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
     const char *trace;  /* NULL, or the file to record the run to */
     stk_progress_fn progress;
     void *progress_user;
-    const char *predictor;  /* what is read ahead of its use; NULL: "gate"; "none": nothing */
+    const char *predictor;  /* what is read ahead of its use, as policy; NULL: "gate"; "none": nothing */
     uint32_t predict_depth; /* layers ahead; 0: 1 */
     uint32_t reserved2;
     const char *cost;              /* NULL, or the file of stk_calibrate to start the cost table from */
     const stk_policy_hooks *hooks; /* NULL, or a policy of your own instead of `policy`; copied, what it points to is not */
-    const char *device;            /* NULL or "auto": "cuda" where there is a GPU; "emu": one emulated on the CPU; "none" */
-    const char *vram_policy;       /* of the experts in VRAM; NULL: "lfu" */
-    uint64_t vram_bytes;           /* bytes of expert slots in VRAM; 0: what is free, less a margin; STK_NO_VRAM: none */
-    uint64_t vram_cap_bytes;       /* most that is taken of the device in all; 0: what is free */
-    uint64_t pin_bytes;            /* of expert slots in RAM that are pinned; the others are copied through staging */
-    uint64_t staging_bytes;        /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 4 MiB */
+    const char *warm;              /* NULL, or the file that keeps from run to run what the cache and the predictor know */
+    uint32_t no_watch;             /* non-zero: nothing is turned off because it does not pay */
     uint32_t n_cpu_layers;         /* the first layers, whose attention and dense products stay on the CPU; the output, too, where
                                       they are all */
-    uint32_t reserved3;
+    const stk_predictor_hooks *predictor_hooks; /* NULL, or a predictor of your own instead of `predictor`; copied likewise */
+    const char *device;      /* NULL or "auto": "cuda" where there is a GPU; "emu": one emulated on the CPU; "none" */
+    const char *vram_policy; /* of the experts in VRAM; NULL: "lfu" */
+    uint64_t vram_bytes;     /* bytes of expert slots in VRAM; 0: what is free, less a margin; STK_NO_VRAM: none */
+    uint64_t vram_cap_bytes; /* most that is taken of the device in all; 0: what is free */
+    uint64_t pin_bytes;      /* of expert slots in RAM that are pinned; the others are copied through staging */
+    uint64_t staging_bytes;  /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 4 MiB */
 } stk_engine_options;
 #define STK_NO_VRAM UINT64_MAX
 STK_API void stk_engine_options_default(stk_engine_options *options);
@@ -283,9 +378,15 @@ STK_API void stk_engine_options_default(stk_engine_options *options);
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
  * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the
  * progress callback).
+ *
+ * With `warm`, the experts that the file names are read before this returns, and stk_engine_close writes the file anew, whole or
+ * not at all. A file that is not there is an empty one. Of another budget: those who would leave first stay behind; of another
+ * policy or predictor: what these remember is left out; damaged: it is left out as a whole; one log line says so each time. What
+ * is no such file or belongs to another model is refused (STK_EFORMAT, STK_EINVAL) and never written over.
  */
 STK_API int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_options *options);
-/* Ends the trace, frees all. Returns the first error of ending the trace (STK_EIO, STK_ENOSPC), 0 otherwise; closes anyway. */
+/* Writes the file of `warm`, ends the trace, frees all. Returns the first error of these (STK_EIO, STK_ENOSPC), 0 otherwise;
+ * closes anyway. */
 STK_API int stk_engine_close(stk_engine **engine);
 
 /* What was reserved, in bytes. */
@@ -303,7 +404,7 @@ typedef struct stk_memory_info {
     const char *io;         /* the I/O backend in use */
     const char *cpu;        /* the kernels in use */
     uint32_t n_threads;
-    uint32_t n_vram_slot;      /* VRAM slots of all classes */
+    uint32_t n_warm;           /* experts that were read at open because the file of `warm` names them */
     const char *device;        /* NULL: none */
     uint64_t vram_bytes;       /* expert slots in VRAM */
     uint64_t vram_dense_bytes; /* on the device, besides: dense weights, KV pages, buffers */
@@ -312,9 +413,21 @@ typedef struct stk_memory_info {
     uint64_t vram_free_bytes; /* what was free under the cap before */
     uint64_t pinned_bytes;    /* memory of the host that is pinned, staging included */
     uint32_t n_device_layer;  /* layers whose attention and dense products the device has */
-    uint32_t reserved;
+    uint32_t n_vram_slot;     /* VRAM slots of all classes */
 } stk_memory_info;
 STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
+
+/*
+ * Gives the expert slots another budget, between steps, as of stk_engine_options.ram_bytes (more than all experts take counts as
+ * all). Where it is less, the policy's victims leave and their memory goes back to the system; where it is more, memory is taken.
+ * Experts that stay keep their bytes. The trace has it, and a replay does the same. Blocks while memory is moved and taken.
+ * Errors: STK_EBUDGET (less than the least, which it names, or more than is free or may be locked), STK_ENOMEM: nothing has
+ * changed.
+ */
+STK_API int stk_engine_resize(stk_engine *engine, uint64_t ram_bytes);
+/* Writes what a later engine may name as `warm`, whole or not at all. Errors: STK_EIO, STK_ENOSPC, STK_EINVAL (a file of the
+ * model), STK_ENOMEM. */
+STK_API int stk_engine_save_residency(stk_engine *engine, const char *path);
 
 /*
  * One step: a prompt chunk, one decoded token, several sequences, drafted tokens. Arrays of n entries. Positions of a sequence
@@ -393,6 +506,7 @@ typedef struct stk_stats {
     uint64_t trace_ns;        /* recording the trace */
     uint64_t n_prefetch;      /* experts read ahead of their use */
     uint64_t n_prefetch_used; /* of these, those that an event used before they left */
+    uint64_t n_switch;        /* times that the watch turned a technique off, or on again */
     uint64_t n_vram_hit;      /* of the hits, those in VRAM */
     uint64_t n_fetch;         /* experts copied from RAM to VRAM */
     uint64_t n_fetch_failed;  /* of these, copies that failed: the CPU computed the expert */
@@ -404,6 +518,8 @@ typedef struct stk_stats {
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);
+/* How predictions `depth` layers ahead did, since open; all 0 where nothing is predicted. Errors: STK_EINVAL (depth). */
+STK_API int stk_engine_get_predicted(const stk_engine *engine, uint32_t depth, stk_predict_count *count);
 
 /* ---- Where the time goes ------------------------------------------------------------------------------------------------ */
 
@@ -570,6 +686,7 @@ typedef struct stk_trace_info {
     const char *model;  /* this and the following: "" where the trace does not say */
     const char *policy;
     const char *io;
+    const char *params; /* of the policy */
 } stk_trace_info;
 /* Fills at most info->struct_bytes bytes. */
 STK_API int stk_trace_get_info(const stk_trace *trace, stk_trace_info *info);
@@ -630,13 +747,14 @@ enum {
 typedef struct stk_replay_count {
     uint64_t n_token, n_event, n_lookup, n_hit, n_miss, n_evict;
     uint64_t bytes, read_bytes;
-    uint64_t step_ns; /* of the virtual clock */
+    uint64_t step_ns;                                 /* of the virtual clock; of it: */
+    uint64_t dense_ns, expert_ns, arrive_ns, wait_ns; /* as in stk_stats */
 } stk_replay_count;
 
 typedef struct stk_replay_layer {
     uint32_t layer;                   /* number in the model */
     uint32_t n_slot;                  /* of its cache, which other layers may share */
-    stk_replay_count prefill, decode; /* n_token and step_ns are 0 */
+    stk_replay_count prefill, decode; /* n_token and times are 0 */
 } stk_replay_layer;
 
 /* Further figures of a replay. The caller sets struct_bytes, layers and n_layer_max. */
@@ -651,6 +769,7 @@ typedef struct stk_replay_detail {
     uint32_t n_layer_max;
     uint32_t n_layer;
     char policy[64];
+    stk_predict_count predicted[3]; /* by layers ahead, from 1; all 0 without a predictor */
 } stk_replay_detail;
 
 typedef struct stk_replay_options {
@@ -658,7 +777,7 @@ typedef struct stk_replay_options {
     uint32_t verify;    /* non-zero: repeat the recorded run and compare every decision and counter */
     uint64_t ram_bytes; /* 0: the trace's own */
     uint64_t n_slot;    /* instead of ram_bytes; 0: unused */
-    const char *policy; /* NULL: the trace's own (what-if: "lru") */
+    const char *policy; /* as in stk_engine_options; NULL: the trace's own (what-if: "lru") */
     const char *io;     /* NULL: no times; "emu:BANDWIDTH,LATENCY": predict times with this drive */
     uint64_t seed;
     stk_progress_fn progress;
@@ -666,12 +785,17 @@ typedef struct stk_replay_options {
     double fraction;           /* instead of ram_bytes: slots for this part of all experts, in (0, 1]; 0: unused */
     uint32_t scope;            /* STK_SCOPE_... */
     uint32_t reset;            /* STK_RESET_... */
-    const char *params;        /* of policy, "name=value,...", or NULL */
+    const char *params;        /* of policy, where that names none: "name=value,...", or NULL */
     const char *cost;          /* where times come from. NULL: the trace's own; a trace, whose run measured them, for the drive of
                                   io; or a file of stk_calibrate, whose drive it is without io */
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
     stk_replay_detail *detail; /* NULL, or where further figures go */
     const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
+    const char *predictor; /* what is read ahead, as in stk_engine_options, without what only a live run knows (the routers of
+                              layers ahead); NULL: as recorded; not with verify, which repeats what was */
+    const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
+    uint32_t predict_depth;                     /* layers ahead of either; 0: 1 */
+    uint32_t reserved;
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;

@@ -16,7 +16,7 @@ typedef struct stk_tally {
     uint64_t *expert_read_bytes;   /* [n_layer, n_expert] what the drive is asked for */
     uint8_t *read;                 /* [n_layer, n_expert] 1 + phase in which it was counted as read, unless dropped since */
     stk_replay_count (*layers)[2]; /* [n_layer] by phase */
-    stk_replay_count phases[2];    /* only n_token and step_ns */
+    stk_replay_count phases[2];    /* only n_token and times */
     enum stk_phase phase;          /* of the running step */
     uint64_t n_sequence;           /* begun */
     int64_t max_seq;               /* of all tokens before */

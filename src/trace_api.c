@@ -51,7 +51,8 @@ int stk_trace_get_info(const stk_trace *trace, stk_trace_info *info) {
                            .format = source->format,
                            .model = h->model,
                            .policy = h->policy,
-                           .io = h->io};
+                           .io = h->io,
+                           .params = h->params};
     for (uint32_t i = 0; i < h->n_layer; i++) full.expert_bytes += h->n_expert * h->classes[h->layer_class[i]].payload_bytes;
     for (uint32_t c = 0; c < h->n_class; c++) full.n_slot += h->classes[c].n_slot;
     memcpy(info, &full, full.struct_bytes);
@@ -166,7 +167,8 @@ static int close_outputs(convert *c) {
 }
 
 static int convert_to(convert *c, const char *path) {
-    const stk_trace_header *h = stk_source_header(c->source);
+    stk_trace_header header = *stk_source_header(c->source), *h = &header;
+    if (c->o.first_step) h->state_bytes = 0; /* the cache's state before another step */
     int rc =
         c->o.format == STK_TRACE_FORMAT_CSV ? stk_export_open(&c->export, path, h) : stk_trace_writer_open(&c->writer, path, h);
     if (rc < 0) return rc;

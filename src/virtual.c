@@ -8,6 +8,7 @@
 
 /* Gate, up and down, as stk_part numbers them. */
 enum { N_PHASED_PART = STK_N_PART, UP_PARTS = 1 << STK_GATE | 1 << STK_UP };
+#define NOBODY UINT32_MAX
 
 int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_tally *tally) {
     memset(v, 0, sizeof *v);
@@ -16,21 +17,27 @@ int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_t
     v->cache = cache;
     v->tally = tally;
     stk_cost_default(&v->cost);
-    size_t n_key = (size_t)v->header->n_layer * v->header->n_expert;
-    v->reads = calloc(n_key * v->header->n_part, sizeof *v->reads);
+    uint32_t n_key = v->header->n_layer * v->header->n_expert;
+    STK_TRY(stk_virtual_drive_open(&v->drive, n_key * v->header->n_part));
+    v->drive.instant = true;
     v->flights = calloc(n_key, sizeof *v->flights);
     v->arrivals = calloc(v->header->n_expert, 2 * sizeof *v->arrivals);
     v->ahead = calloc((size_t)STK_TRACE_AHEAD_MAX * v->header->n_expert, sizeof *v->ahead);
-    if (v->reads && v->flights && v->arrivals && v->ahead) return STK_OK;
+    if (v->flights && v->arrivals && v->ahead) return STK_OK;
     return stk_fail(STK_ENOMEM, "out of memory for the replay");
 }
 
+void stk_virtual_set_drive(stk_virtual *v, const stk_drive *model) {
+    v->timed = true;
+    v->drive.instant = false;
+    v->drive.model = *model;
+}
+
 void stk_virtual_close(stk_virtual *v) {
-    free(v->reads);
+    stk_virtual_drive_close(&v->drive);
     free(v->flights);
     free(v->arrivals);
     free(v->ahead);
-    v->reads = NULL;
     v->flights = NULL;
     v->arrivals = NULL;
     v->ahead = NULL;
@@ -68,46 +75,40 @@ static void sizes(void *world, uint32_t layer, uint32_t expert, uint64_t *payloa
     for (uint32_t p = 0; p < v->header->n_part; p++) *read_bytes += x[p].bytes;
 }
 
-/* Lets the drive begin the prefetches that it reaches before `until`: one is never stopped once begun, and waits for all demand
- * before. */
-static void begin_waiting(stk_virtual *v, uint64_t until) {
-    for (uint32_t i = 0; i < v->n_read && v->drive.free_at_ns <= until; i++) {
-        stk_virtual_read *r = &v->reads[i];
-        if (!r->waiting) continue;
-        uint64_t from = STK_MAX(r->done_ns, v->drive.free_at_ns); /* until it begins, done_ns is when it was asked for */
-        r->done_ns = stk_drive_submit(&v->drive, from, r->bytes);
-        r->waiting = false;
+/* The CPU works for ns. What the drive brings meanwhile takes memory bandwidth from it. */
+static void work(stk_virtual *v, double ns) {
+    if (!v->timed) return;
+    while (ns >= 1) {
+        uint64_t before = v->drive.moved_bytes;
+        v->now_ns += ns;
+        stk_virtual_drive_advance(&v->drive, (uint64_t)v->now_ns);
+        ns = v->cost.read_ns_per_byte * (double)(v->drive.moved_bytes - before);
     }
 }
+
+static uint32_t read_of(const stk_virtual *v, uint32_t key, uint32_t part) { return key * v->header->n_part + part; }
 
 void stk_virtual_forget(stk_virtual *v, uint32_t key) {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < v->n_read; i++)
-        if (v->reads[i].key != key) v->reads[kept++] = v->reads[i];
-    v->n_read = kept;
-    v->flights[key].n_missing = 0;
+    for (uint32_t p = 0; p < v->header->n_part; p++) stk_virtual_drive_cancel(&v->drive, read_of(v, key, p));
+    v->flights[key] = (stk_virtual_flight){0};
 }
 
-static void submit(stk_virtual *v, uint32_t layer, const stk_decision *d, uint32_t index, bool demand) {
+static void submit(stk_virtual *v, uint32_t layer, const stk_decision *d, uint32_t index, enum stk_io_class cls) {
     const stk_trace_extent *x = extents_of(v, layer, d->expert);
-    uint64_t now = (uint64_t)v->now_ns;
     if (d->victim != STK_NO_KEY && v->flights[d->victim].n_missing) stk_virtual_forget(v, d->victim);
-    begin_waiting(v, now);
+    stk_virtual_drive_advance(&v->drive, (uint64_t)v->now_ns);
     v->flights[d->key] = (stk_virtual_flight){.n_missing = v->header->n_part, .up_missing = UP_PARTS, .index = index};
-    for (uint32_t p = 0; p < v->header->n_part; p++) {
-        stk_virtual_read r = {now, v->n_submitted++, x[p].bytes, d->key, p, v->timed && !demand};
-        if (v->timed && demand) r.done_ns = stk_drive_submit(&v->drive, now, x[p].bytes);
-        v->reads[v->n_read++] = r;
-    }
+    for (uint32_t p = 0; p < v->header->n_part; p++)
+        stk_virtual_drive_submit(&v->drive, read_of(v, d->key, p), cls, x[p].bytes, (uint64_t)v->now_ns);
 }
 
 static int start_read(void *world, uint32_t layer, const stk_decision *d, uint32_t index) {
-    submit(world, layer, d, index, true);
+    submit(world, layer, d, index, STK_IO_DEMAND);
     return STK_OK;
 }
 
 static int prefetch(void *world, uint32_t layer, const stk_decision *d) {
-    submit(world, layer, d, UINT32_MAX, false);
+    submit(world, layer, d, NOBODY, STK_IO_PREFETCH);
     return STK_OK;
 }
 
@@ -129,65 +130,64 @@ static int want(void *world, const stk_decision *d, uint32_t index) {
     if (f->n_missing == 0) return 1;
     f->index = index;
     arrive(v, f);
-    uint64_t now = (uint64_t)v->now_ns;
-    begin_waiting(v, now);
-    for (uint32_t i = 0; i < v->n_read; i++) {
-        stk_virtual_read *r = &v->reads[i];
-        if (r->key != d->key || !r->waiting) continue;
-        r->done_ns = stk_drive_submit(&v->drive, now, r->bytes);
-        r->waiting = false;
-    }
+    for (uint32_t p = 0; p < v->header->n_part; p++) stk_virtual_drive_promote(&v->drive, read_of(v, d->key, p));
     return 0;
 }
 
-/* The read that ends first, of those that an event waits for or of all, or NULL. */
-static stk_virtual_read *first_done(stk_virtual *v, bool wanted) {
-    stk_virtual_read *first = NULL;
-    for (uint32_t i = 0; i < v->n_read; i++) {
-        stk_virtual_read *r = &v->reads[i];
-        if (r->waiting || (wanted && v->flights[r->key].index == UINT32_MAX)) continue;
-        if (!first || r->done_ns < first->done_ns || (r->done_ns == first->done_ns && r->order < first->order)) first = r;
-    }
-    return first;
+/* Bytes of an expert's part, of its payload: reads are longer by their alignment, a little and each likewise. */
+static double part_bytes(const stk_virtual *v, uint32_t key, uint32_t part) {
+    uint32_t layer = key / v->header->n_expert;
+    const stk_trace_extent *x = extents_of(v, layer, key % v->header->n_expert);
+    uint64_t asked = 0;
+    for (uint32_t p = 0; p < v->header->n_part; p++) asked += x[p].bytes;
+    return asked ? (double)v->header->classes[v->header->layer_class[layer]].payload_bytes * (double)x[part].bytes / (double)asked
+                 : 0;
 }
 
-/* A part that has landed is packed. */
-static void pack(stk_virtual *v, stk_virtual_read *r) {
-    uint32_t key = r->key, layer = key / v->header->n_expert, part = r->part;
-    stk_virtual_flight *f = &v->flights[key];
-    uint32_t at = (uint32_t)(r - v->reads);
-    memmove(r, r + 1, (--v->n_read - at) * sizeof *r); /* in order of submission still, in which the drive takes them */
-    if (v->timed) {
-        double ns = stk_cost_arrive_ns(&v->cost, v->header->classes[v->header->layer_class[layer]].payload_bytes);
-        v->now_ns += ns / v->header->n_part;
-        v->arrive_ns += ns / v->header->n_part;
-    }
+static uint32_t key_of(const stk_virtual *v, uint32_t read) { return read / v->header->n_part; }
+
+/* Takes in a part that has landed. */
+static void land(stk_virtual *v, uint32_t read) {
+    stk_virtual_flight *f = &v->flights[key_of(v, read)];
+    uint32_t part = read % v->header->n_part;
     f->n_missing--;
     if (part <= STK_UP) f->up_missing &= (uint8_t) ~(1u << part);
-    if (f->index != UINT32_MAX) arrive(v, f);
+    if (f->index != NOBODY) arrive(v, f);
 }
 
-/* Packs the parts that are wanted and have landed; returns whether there were any. */
-static bool pack_wanted(stk_virtual *v) {
-    stk_virtual_read *r;
-    bool any = false;
-    for (; (r = first_done(v, true)) && r->done_ns <= (uint64_t)v->now_ns; any = true) pack(v, r);
-    return any;
+/* Packs what has landed, as stk_store_pick chooses it: all that is wanted, or, if there is none and nothing better to do, what
+ * there is of one other expert. */
+static void pack(stk_virtual *v, bool idle) {
+    stk_virtual_drive *d = &v->drive;
+    bool wanted = false;
+    double bytes = 0;
+    for (uint32_t i = 0; i < d->n_landed; i++) wanted |= v->flights[key_of(v, d->landed[i])].index != NOBODY;
+    if (d->n_landed == 0 || (!wanted && !idle)) return;
+    for (uint32_t i = 0, other = key_of(v, d->landed[0]); i < d->n_landed;) {
+        uint32_t read = d->landed[i], key = key_of(v, read);
+        if (wanted ? v->flights[key].index == NOBODY : key != other) {
+            i++;
+            continue;
+        }
+        (void)stk_virtual_drive_take(d, i);
+        bytes += part_bytes(v, key, read % v->header->n_part);
+        land(v, read);
+    }
+    if (!v->timed) return;
+    double ns = stk_cost_arrive_ns(&v->cost, (uint64_t)bytes); /* which was measured beside reads */
+    v->now_ns += ns;
+    v->arrive_ns += ns;
 }
 
-/* As the store does it: what was read ahead and is not wanted yet is packed where there is nothing better to do. */
 static int reap(void *world, stk_arrival *out, uint32_t max, bool wait) {
     stk_virtual *v = world;
-    begin_waiting(v, (uint64_t)v->now_ns);
-    bool packed = pack_wanted(v);
-    stk_virtual_read *r = first_done(v, false);
-    if (wait && !packed && v->n_arrival == 0 && r) {
-        if (r->done_ns > (uint64_t)v->now_ns) {
-            begin_waiting(v, r->done_ns);
-            v->now_ns = (double)r->done_ns;
-        }
-        if (!pack_wanted(v)) pack(v, r);
+    uint64_t now = (uint64_t)v->now_ns;
+    stk_virtual_drive_advance(&v->drive, now);
+    if (wait && v->drive.n_landed == 0 && v->n_arrival == 0) {
+        uint64_t landed = stk_virtual_drive_wait(&v->drive, now);
+        if (landed > now) v->now_ns = (double)landed + v->cost.wake_ns;
     }
+    pack(v, wait);
     uint32_t n = STK_MIN(max, v->n_arrival);
     memcpy(out, v->arrivals, n * sizeof *out);
     v->n_arrival -= n;
@@ -195,26 +195,32 @@ static int reap(void *world, stk_arrival *out, uint32_t max, bool wait) {
     return (int)n;
 }
 
-/* Of an expert's computation, what a phase takes: as its bytes do where the three matrices are of one type. */
-static double phase_share(uint8_t phases) {
-    return (phases & STK_PHASE_UP ? 2.0 / 3 : 0) + (phases & STK_PHASE_DOWN ? 1.0 / 3 : 0);
+/* Of an expert's computation, what its phases take: as their bytes do. */
+static double phase_share(const stk_virtual *v, const stk_task *t) {
+    if (t->phases == STK_PHASE_ALL) return 1;
+    double up = part_bytes(v, t->decision->key, STK_GATE) + part_bytes(v, t->decision->key, STK_UP);
+    double all = up + part_bytes(v, t->decision->key, STK_DOWN);
+    return (t->phases & STK_PHASE_UP ? up : all - up) / all;
 }
 
 static int compute(void *world, uint32_t layer, const stk_event *event, const stk_task *tasks, uint32_t n) {
     stk_virtual *v = world;
+    double ns = 0;
     (void)event;
     if (!v->timed) return STK_OK;
     uint64_t payload = v->header->classes[v->header->layer_class[layer]].payload_bytes;
     for (uint32_t i = 0; i < n; i++)
-        v->now_ns += stk_cost_expert_ns(&v->cost, payload, tasks[i].decision->n_tok) * phase_share(tasks[i].phases);
+        ns += stk_cost_expert_ns(&v->cost, payload, tasks[i].decision->n_tok) * phase_share(v, &tasks[i]);
+    work(v, ns);
     return STK_OK;
 }
 
 /* Nothing fails here, so nothing is ever given up. */
 static uint32_t drain(void *world, const uint32_t **keys) {
     stk_virtual *v = world;
-    v->n_read = v->n_arrival = 0;
-    memset(v->flights, 0, (size_t)v->header->n_layer * v->header->n_expert * sizeof *v->flights);
+    v->n_arrival = 0;
+    for (uint32_t key = 0; key < v->header->n_layer * v->header->n_expert; key++)
+        if (v->flights[key].n_missing) stk_virtual_forget(v, key);
     *keys = NULL;
     return 0;
 }
@@ -264,41 +270,62 @@ static int begin(void *stage, const stk_trace_step *step) {
 static int route(void *stage, uint32_t layer, stk_event *event) {
     stk_virtual *v = stage;
     STK_TRY(take_drops(v));
-    if (v->timed) v->now_ns += stk_cost_dense_layer_ns(&v->cost, v->n_tok);
+    work(v, stk_cost_dense_layer_ns(&v->cost, v->n_tok));
     const stk_trace_record *r;
     int rc = stk_virtual_peek(v, &r);
     if (rc < 0) return rc;
     if (rc == 0 || r->kind != STK_TRACE_EVENT || r->event.layer != layer) return 0;
     *event = r->event;
     stk_virtual_take(v);
+    v->n_lookahead = 0;
     return 1;
 }
 
-/* What the predictor said depends on a hidden state, so it is taken from the record. */
+/* What the recorded run said of the layers ahead is left out. */
+static int skip_ahead(stk_virtual *v) {
+    const stk_trace_record *r;
+    int rc = stk_virtual_peek(v, &r);
+    if (rc > 0 && r->kind == STK_TRACE_AHEAD) stk_virtual_take(v);
+    return rc < 0 ? rc : STK_OK;
+}
+
+/* What a live predictor said may depend on a hidden state, so it is taken from the record, unless another one is to be asked. */
 static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
     stk_virtual *v = stage;
     const stk_trace_record *r;
+    if (v->prefetch || v->silent) {
+        const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
+        int n = v->prefetch ? stk_prefetch_choose(v->prefetch, event, &unknown, list) : 0;
+        STK_TRY(skip_ahead(v));
+        return n;
+    }
     if (v->chooser) stk_chooser_settle(v->chooser, event); /* before the next record, which ends the event's arrays */
+    uint32_t layer = event->layer;
     int rc = stk_virtual_peek(v, &r);
-    if (rc <= 0 || r->kind != STK_TRACE_AHEAD) return rc < 0 ? rc : 0;
+    if (rc < 0) return rc;
+    work(v, v->cost.event_ns);
+    if (rc == 0 || r->kind != STK_TRACE_AHEAD) return 0;
     uint32_t n = r->ahead.n;
+    if (n) v->n_lookahead = r->ahead.list[n - 1].key / v->header->n_expert - layer; /* the farthest is last */
     memcpy(v->ahead, r->ahead.list, n * sizeof *v->ahead);
-    if (v->chooser) stk_chooser_choose(v->chooser, event->layer, v->ahead, n);
+    if (v->chooser) stk_chooser_choose(v->chooser, layer, v->ahead, n);
     *list = v->ahead;
     stk_virtual_take(v);
     return (int)n;
 }
 
+/* The live run asks the routers of the layers ahead before the event whose record tells of it. */
 static int combine(void *stage, uint32_t layer) {
-    (void)stage;
+    stk_virtual *v = stage;
     (void)layer;
+    work(v, v->n_lookahead * v->cost.lookahead_ns);
     return STK_OK;
 }
 
 static int finish(void *stage) {
     stk_virtual *v = stage;
     STK_TRY(take_drops(v));
-    if (v->timed) v->now_ns += stk_cost_dense_step_ns(&v->cost, v->n_tok);
+    work(v, stk_cost_dense_step_ns(&v->cost, v->n_tok));
     return STK_OK;
 }
 

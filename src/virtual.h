@@ -8,18 +8,10 @@
 #define STK_VIRTUAL_H
 
 #include "chooser.h"
-#include "io/drive.h"
+#include "prefetch.h"
 #include "step.h"
 #include "traces/source.h"
-
-/* A part of an expert on its way. */
-typedef struct stk_virtual_read {
-    uint64_t done_ns;
-    uint64_t order; /* of submission: what lands first among equals */
-    uint64_t bytes;
-    uint32_t key, part;
-    bool waiting; /* a prefetch that the drive has not begun: done_ns is not known */
-} stk_virtual_read;
+#include "virtual_drive.h"
 
 /* An expert that is asked for and not there yet. */
 typedef struct stk_virtual_flight {
@@ -35,18 +27,19 @@ typedef struct stk_virtual {
     stk_cache *cache;
     stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
-    stk_chooser *chooser; /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
-    bool timed;           /* false: everything takes no time */
-    stk_drive drive;
+    stk_chooser *chooser;    /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
+    stk_prefetch *prefetch;  /* borrowed: predicts in place of what was recorded; NULL: as recorded */
+    bool silent;             /* nothing is read ahead, whatever was recorded */
+    bool timed;              /* false: everything takes no time */
+    stk_virtual_drive drive; /* of parts, key * n_part + part */
     double now_ns;
     double arrive_ns;            /* time spent on packing so far */
-    stk_virtual_read *reads;     /* [n_layer * n_expert * n_part] */
     stk_virtual_flight *flights; /* [n_layer * n_expert] */
     stk_arrival *arrivals;       /* [2 * n_expert] */
-    uint32_t n_read, n_arrival;
-    uint64_t n_submitted;
-    stk_ahead *ahead; /* [STK_TRACE_AHEAD_MAX * n_expert] what the recorded run said of events to come */
-    uint32_t n_tok;   /* of the step */
+    uint32_t n_arrival;
+    uint32_t n_lookahead; /* layers ahead whose routers the recorded run asked at this event */
+    stk_ahead *ahead;     /* [STK_TRACE_AHEAD_MAX * n_expert] what the recorded run said of events to come */
+    uint32_t n_tok;       /* of the step */
     uint64_t dropped_bytes, dropped_read_bytes; /* of experts that the executor counted and the live run lost */
     bool tiered;                                /* a tier takes PLACE and MOVED; else they are passed over */
     stk_trace_record record;                    /* the next one, if have */
@@ -55,6 +48,8 @@ typedef struct stk_virtual {
 
 int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_tally *tally) STK_CHECKED;
 void stk_virtual_close(stk_virtual *v);
+/* Everything takes time from here on: reads by this model, the rest by `cost`. */
+void stk_virtual_set_drive(stk_virtual *v, const stk_drive *model);
 
 /* The next record without taking it; 0 at the end of the trace. */
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) STK_CHECKED;

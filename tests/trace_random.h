@@ -30,6 +30,7 @@ typedef struct trace_input {
     stk_ahead ahead[STK_TRACE_AHEAD_MAX * TR_EXPERT];
     stk_placed placed[TR_EXPERT];
     uint8_t moved[TR_EXPERT];
+    stk_trace_slots slots[TR_CLASS];
     stk_trace_record record;
 } trace_input;
 
@@ -74,7 +75,9 @@ static inline void tr_header(trace_input *t, uint64_t seed) {
                                    .model = "a model, \xc3\xa4",
                                    .policy = "lru",
                                    .params = "",
-                                   .io = "uring"};
+                                   .io = "uring",
+                                   .state = seed % 3 ? "the cache\0\xff" : NULL,
+                                   .state_bytes = seed % 3 ? 11 : 0};
 }
 
 static inline void tr_step(trace_input *t, uint64_t step, uint32_t n_tok) {
@@ -160,7 +163,7 @@ static inline void tr_ahead(trace_input *t, uint32_t n) {
 /* Record number i of an endless run: its content depends on the seed and i in order, so that a second input repeats it. */
 static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
     static const uint32_t n_tops[] = {TR_TOP, TR_TOP, TR_TOP, 0, TR_K, 3, TR_EXPERT};
-    uint32_t what = i == 0 ? 0 : tr_below(t, 46);
+    uint32_t what = i == 0 ? 0 : tr_below(t, 48);
     if (what < 8)
         tr_step(t, i, tr_below(t, 3) ? 1 : 1 + tr_below(t, TR_BATCH));
     else if (what < 37)
@@ -172,11 +175,16 @@ static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
         t->record = (stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = tr_number(t)};
     else if (what == 39)
         t->record = (stk_trace_record){.kind = STK_TRACE_CLEAR};
+    else if (what == 44) {
+        for (uint32_t j = 0; j < TR_CLASS; j++) t->slots[j] = (stk_trace_slots){tr_below(t, 1000), tr_below(t, 9)};
+        t->record = (stk_trace_record){.kind = STK_TRACE_RESIZE, .resize = {tr_number(t), t->slots}};
+    } else if (what == 45)
+        t->record = (stk_trace_record){.kind = STK_TRACE_SWITCH, .toggle = {tr_below(t, STK_TECHNIQUE_MAX + 1), tr_below(t, 2)}};
     else if (what < 43)
         tr_ahead(t, tr_below(t, 4) ? tr_below(t, 20) : tr_below(t, STK_TRACE_AHEAD_MAX * TR_EXPERT + 1));
-    else if (what == 43)
+    else if (what == 46)
         tr_place(t, 1 + tr_below(t, TR_EXPERT));
-    else if (what == 44)
+    else if (what == 47)
         tr_moved(t, 1 + tr_below(t, TR_EXPERT));
     else {
         t->record = (stk_trace_record){.kind = STK_TRACE_COST};
@@ -226,6 +234,10 @@ static inline bool tr_same(const stk_trace_record *a, const stk_trace_record *b)
                 a->ahead.list[i].issue != b->ahead.list[i].issue)
                 return false;
         return a->ahead.n == b->ahead.n;
+    case STK_TRACE_RESIZE:
+        return a->resize.ram_bytes == b->resize.ram_bytes &&
+               tr_same_array(a->resize.classes, b->resize.classes, TR_CLASS * sizeof *a->resize.classes);
+    case STK_TRACE_SWITCH: return a->toggle.technique == b->toggle.technique && a->toggle.on == b->toggle.on;
     case STK_TRACE_PLACE:
         for (uint32_t i = 0; i < STK_MIN(a->place.n, b->place.n); i++)
             if (a->place.list[i].key != b->place.list[i].key || a->place.list[i].where != b->place.list[i].where) return false;
@@ -245,7 +257,7 @@ static inline bool tr_same_header(const stk_trace_header *a, const stk_trace_hea
     bool same = a->n_layer == b->n_layer && a->n_expert == b->n_expert && a->k == b->k && a->n_part == b->n_part &&
                 a->n_class == b->n_class && a->n_batch == b->n_batch && a->ram_bytes == b->ram_bytes && a->seed == b->seed &&
                 !strcmp(a->model, b->model) && !strcmp(a->policy, b->policy) && !strcmp(a->params, b->params) &&
-                !strcmp(a->io, b->io);
+                !strcmp(a->io, b->io) && a->state_bytes == b->state_bytes && tr_same_array(a->state, b->state, a->state_bytes);
     for (uint32_t i = 0; same && i < a->n_class; i++)
         same = a->classes[i].slot_bytes == b->classes[i].slot_bytes &&
                a->classes[i].payload_bytes == b->classes[i].payload_bytes && a->classes[i].n_slot == b->classes[i].n_slot &&

@@ -36,8 +36,10 @@ typedef struct stk_trace_header {
     const uint32_t *model_layer;              /* [n_layer] layer number in the model */
     const stk_trace_extent *extents;          /* [n_layer, n_expert, n_part] */
     const char *model, *policy, *params, *io; /* "" for none */
-    const uint32_t *vram_slots;               /* [n_class] of a tier on a device; NULL: there was none */
-    const char *vram_policy;                  /* of that tier; NULL without one */
+    const void *state;                        /* [state_bytes] of the cache at the start (stk_cache_save); NULL: it was empty */
+    uint64_t state_bytes;
+    const uint32_t *vram_slots; /* [n_class] of a tier on a device; NULL: there was none */
+    const char *vram_policy;    /* of that tier; NULL without one */
 } stk_trace_header;
 
 /* Measured costs of the run, for predicting times: written at the end, corrected while running (src/cost.h gives them meaning).
@@ -53,6 +55,8 @@ enum stk_trace_kind {
     STK_TRACE_ABORT,
     STK_TRACE_COST,
     STK_TRACE_END,
+    STK_TRACE_RESIZE,
+    STK_TRACE_SWITCH,
     STK_TRACE_PLACE,
     STK_TRACE_MOVED
 };
@@ -89,6 +93,22 @@ typedef struct stk_trace_end {
     uint64_t n_vram_hit, n_fetch, n_return, vram_hash;
 } stk_trace_end;
 
+/* Between steps the classes were given other numbers of slots. */
+typedef struct stk_trace_slots {
+    uint32_t n_slot, n_transit;
+} stk_trace_slots;
+typedef struct stk_trace_resize {
+    uint64_t ram_bytes;
+    const stk_trace_slots *classes; /* [n_class] */
+} stk_trace_resize;
+
+/* Between steps a technique was turned off or on. */
+enum { STK_TECHNIQUE_PREFETCH, STK_TECHNIQUE_MAX = 15 };
+typedef struct stk_trace_switch {
+    uint32_t technique;
+    bool on;
+} stk_trace_switch;
+
 typedef struct stk_trace_record {
     enum stk_trace_kind kind;
     union {
@@ -101,6 +121,8 @@ typedef struct stk_trace_record {
         uint64_t abort_step; /* this step returned an error: its positions were taken back */
         double cost[STK_TRACE_N_COST];
         stk_trace_end end;
+        stk_trace_resize resize;
+        stk_trace_switch toggle;
     };
 } stk_trace_record;
 

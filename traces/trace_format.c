@@ -24,8 +24,8 @@ int stk_trace_prefix_check(const uint8_t prefix[TRACE_PREFIX_BYTES]) {
     memcpy(&version, prefix + 8, 4);
     memcpy(&check, prefix + 12, 4);
     if (check != check_small(prefix, 12)) return stk_fail(STK_EFORMAT, "byte 8: the version is damaged");
-    if (version != TRACE_VERSION)
-        return stk_fail(STK_EUNSUPPORTED, "version %u of the format; this build reads version %d", version, TRACE_VERSION);
+    if (version == 0 || version > TRACE_VERSION)
+        return stk_fail(STK_EUNSUPPORTED, "version %u of the format; this build reads 1 to %d", version, TRACE_VERSION);
     return 0;
 }
 

@@ -12,7 +12,7 @@
 #include "traces/trace.h"
 
 enum {
-    TRACE_VERSION = 1,
+    TRACE_VERSION = 2, /* 1 is read, too: it has no start state */
     TRACE_PREFIX_BYTES = 16,
     TRACE_HEAD_BYTES = 20,
     TRACE_FRAME_BYTES = 64 << 10, /* a frame is closed once it holds this much */
@@ -27,7 +27,8 @@ enum {
     TRACE_MAX_BATCH = 1 << 20,
     TRACE_MAX_EXTENT = 1 << 20,
     TRACE_MAX_TEXT = 1 << 14,
-    TRACE_MAX_HEADER_BYTES = 40 << 20, /* encoded; holds for every header within the other limits */
+    TRACE_MAX_STATE = 64 << 20,
+    TRACE_MAX_HEADER_BYTES = 104 << 20, /* encoded; holds for every header within the other limits */
     TRACE_MAX_RECORD_BYTES = 256 << 20,
 };
 
@@ -42,6 +43,8 @@ enum trace_tag {
     TRACE_TAG_STEP_AGAIN, /* the running step, for a frame that begins within it; not returned to the reader's caller */
     TRACE_TAG_CLEAR,
     TRACE_TAG_AHEAD,
+    TRACE_TAG_RESIZE,
+    TRACE_TAG_SWITCH,
     TRACE_TAG_PLACE = 20,
     TRACE_TAG_MOVED,
 };

@@ -44,17 +44,21 @@ int stk_trace_header_check(const stk_trace_header *h) {
         if (strlen(texts[i]) > TRACE_MAX_TEXT) return stk_fail(STK_EINVAL, "a text of %zu bytes", strlen(texts[i]));
     if (h->vram_slots && strlen(h->vram_policy) > TRACE_MAX_TEXT)
         return stk_fail(STK_EINVAL, "a text of %zu bytes", strlen(h->vram_policy));
+    if (h->state_bytes > TRACE_MAX_STATE)
+        return stk_fail(STK_EINVAL, "a start state of %llu bytes; at most %d are supported", (unsigned long long)h->state_bytes,
+                        TRACE_MAX_STATE);
     return check_layers(h);
 }
 
 size_t stk_trace_header_bytes(const stk_trace_header *h) {
     return FIXED_BYTES + N_TEXT * (size_t)TRACE_MAX_TEXT + CLASS_BYTES * (size_t)h->n_class + LAYER_BYTES * (size_t)h->n_layer +
-           EXTENT_BYTES * (size_t)n_extent(h) + (size_t)TRACE_MAX_TEXT;
+           EXTENT_BYTES * (size_t)n_extent(h) + (size_t)h->state_bytes + (size_t)TRACE_MAX_TEXT;
 }
 
 size_t stk_trace_record_bytes(const stk_trace_header *h) {
     /* A token: seq, pos, token and its logits bit in a step; k ids and weights, n_expert scored ids in an event. */
-    return 1024 + 32 * (size_t)h->n_expert + (size_t)h->n_batch * (16 + ((size_t)h->k + h->n_expert) * 7);
+    return 1024 + 32 * (size_t)h->n_expert + 24 * (size_t)h->n_class +
+           (size_t)h->n_batch * (16 + ((size_t)h->k + h->n_expert) * 7);
 }
 
 /* ---- Encoding ----------------------------------------------------------------------------------------------------------- */
@@ -87,6 +91,8 @@ size_t stk_trace_header_put(uint8_t *out, const stk_trace_header *h) {
         p = put_varint(p, zigzag(e->offset - (before->offset + before->bytes)));
         p = put_varint(p, zigzag(e->bytes - before->bytes));
     }
+    p = put_varint(p, h->state_bytes);
+    if (h->state_bytes) p = put_bytes(p, h->state, (size_t)h->state_bytes);
     if (h->vram_slots) {
         p = put_text(p, h->vram_policy);
         for (uint32_t i = 0; i < h->n_class; i++) p = put_varint(p, h->vram_slots[i]);
@@ -131,9 +137,22 @@ static void get_arrays(trace_in *in, const stk_trace_header *h, stk_trace_class 
     }
 }
 
+/* What follows the extents, from version 2 on. */
+static int get_state(trace_in *in, stk_trace_header *h) {
+    if (!in_left(in)) return 0;
+    h->state_bytes = get_u32(in, TRACE_MAX_STATE);
+    if (in->bad || h->state_bytes > in_left(in)) return stk_fail(STK_EFORMAT, "the header's start state is malformed");
+    if (!h->state_bytes) return 0;
+    void *state = malloc((size_t)h->state_bytes);
+    if (!state) return stk_fail(STK_ENOMEM, "out of memory for the header");
+    get_bytes(in, state, (size_t)h->state_bytes);
+    h->state = state;
+    return 0;
+}
+
 /* What a run with a tier on a device has besides. */
 static int get_tier(trace_in *in, stk_trace_header *h) {
-    if (in_left(in) == 0) return 0;
+    if (!in_left(in)) return 0;
     uint32_t *slots = calloc(h->n_class, sizeof *slots);
     h->vram_slots = slots;
     h->vram_policy = get_text(in);
@@ -156,7 +175,9 @@ static int get_body(trace_in *in, stk_trace_header *h) {
     h->extents = extents;
     if (!classes || !layer_class || !model_layer || !extents) return stk_fail(STK_ENOMEM, "out of memory for the header");
     get_arrays(in, h, classes, layer_class, model_layer, extents);
-    if (!in->bad) STK_TRY(get_tier(in, h));
+    if (in->bad) return stk_fail(STK_EFORMAT, "the header is malformed");
+    STK_TRY(get_state(in, h));
+    STK_TRY(get_tier(in, h));
     if (in->bad || in_left(in)) return stk_fail(STK_EFORMAT, "the header is malformed");
     return check_layers(h) < 0 ? STK_EFORMAT : 0;
 }
@@ -186,8 +207,8 @@ int stk_trace_header_get(const uint8_t *data, size_t bytes, stk_trace_header *he
 }
 
 void stk_trace_header_free(stk_trace_header *h) {
-    const void *const owned[] = {h->classes, h->layer_class, h->model_layer, h->extents,    h->model,
-                                 h->policy,  h->params,      h->io,          h->vram_slots, h->vram_policy};
+    const void *const owned[] = {h->classes, h->layer_class, h->model_layer, h->extents,    h->model,      h->policy,
+                                 h->params,  h->io,          h->state,       h->vram_slots, h->vram_policy};
     for (size_t i = 0; i < STK_ARRAY_LEN(owned); i++) free((void *)owned[i]);
     *h = (stk_trace_header){0};
 }

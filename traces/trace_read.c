@@ -37,7 +37,7 @@ struct stk_trace_reader {
     uint64_t step_check; /* of the latest STEP, for its repetitions */
     stk_trace_step step;
     array seq, pos, token, logits;
-    array ids, weights, top_ids, top_scores, ahead, place;
+    array ids, weights, top_ids, top_scores, ahead, slots, place;
     trace_count count;
 
     bool ended; /* the END record was returned */
@@ -279,6 +279,28 @@ static int get_ahead(stk_trace_reader *r, stk_trace_ahead *a) {
     return 0;
 }
 
+static int get_resize(stk_trace_reader *r, stk_trace_resize *out) {
+    trace_in *in = &r->in;
+    uint32_t n = r->header.n_class;
+    out->ram_bytes = get_varint(in);
+    if (in->bad || n > in_left(in) / 2) return malformed(r, "cut short or out of range");
+    STK_TRY(grow(&r->slots, n, sizeof(stk_trace_slots)));
+    stk_trace_slots *slots = r->slots.data;
+    for (uint32_t i = 0; i < n; i++) {
+        slots[i].n_slot = get_u32(in, INT32_MAX);
+        slots[i].n_transit = get_u32(in, INT32_MAX);
+    }
+    out->classes = slots;
+    return 0;
+}
+
+static void get_switch(trace_in *in, stk_trace_switch *out) {
+    uint8_t bytes[2] = {0, 0};
+    get_bytes(in, bytes, sizeof bytes);
+    if (bytes[0] > STK_TECHNIQUE_MAX || bytes[1] > 1) in_fail(in);
+    *out = (stk_trace_switch){bytes[0], bytes[1] != 0};
+}
+
 /* Decodes one record; 0 for one that is not the caller's. */
 static int get_record(stk_trace_reader *r, stk_trace_record *out) {
     trace_in *in = &r->in;
@@ -314,6 +336,14 @@ static int get_record(stk_trace_reader *r, stk_trace_record *out) {
     case TRACE_TAG_DROP:
         out->kind = STK_TRACE_DROP;
         out->drop_key = get_u32(in, r->header.n_layer * r->header.n_expert - 1);
+        break;
+    case TRACE_TAG_RESIZE:
+        out->kind = STK_TRACE_RESIZE;
+        STK_TRY(get_resize(r, &out->resize));
+        break;
+    case TRACE_TAG_SWITCH:
+        out->kind = STK_TRACE_SWITCH;
+        get_switch(in, &out->toggle);
         break;
     case TRACE_TAG_CLEAR: out->kind = STK_TRACE_CLEAR; break;
     case TRACE_TAG_ABORT:
@@ -422,8 +452,8 @@ void stk_trace_reader_close(stk_trace_reader **reader) {
     if (r->fd >= 0) close(r->fd);
     ZSTD_freeDCtx(r->zstd);
     stk_trace_header_free(&r->header);
-    const array *const arrays[] = {&r->packed, &r->raw,     &r->seq,     &r->pos,        &r->token, &r->logits,
-                                   &r->ids,    &r->weights, &r->top_ids, &r->top_scores, &r->ahead, &r->place};
+    const array *const arrays[] = {&r->packed,  &r->raw,     &r->seq,        &r->pos,   &r->token, &r->logits, &r->ids,
+                                   &r->weights, &r->top_ids, &r->top_scores, &r->ahead, &r->slots, &r->place};
     for (size_t i = 0; i < STK_ARRAY_LEN(arrays); i++) free(arrays[i]->data);
     stk_trace_count_close(&r->count);
     free(r->path);

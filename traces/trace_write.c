@@ -26,7 +26,7 @@ struct stk_trace_writer {
     uint64_t offset; /* bytes written */
     ZSTD_CCtx *zstd;
 
-    uint32_t n_layer, n_expert, k, n_batch;
+    uint32_t n_layer, n_expert, k, n_batch, n_class;
     bool tier;           /* a run with a tier on a device */
     size_t record_bytes; /* of the largest record */
 
@@ -263,6 +263,10 @@ static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
     case STK_TRACE_DROP:
         if (r->drop_key < w->n_layer * w->n_expert) return 0;
         return stk_fail(STK_EINVAL, "trace %s: expert %u dropped of %u", w->path, r->drop_key, w->n_layer * w->n_expert);
+    case STK_TRACE_SWITCH:
+        if (r->toggle.technique <= STK_TECHNIQUE_MAX) return 0;
+        return stk_fail(STK_EINVAL, "trace %s: technique %u of %d", w->path, r->toggle.technique, STK_TECHNIQUE_MAX);
+    case STK_TRACE_RESIZE:
     case STK_TRACE_CLEAR:
     case STK_TRACE_ABORT:
     case STK_TRACE_COST:
@@ -283,6 +287,15 @@ static uint8_t *put_ahead(uint8_t *p, const stk_trace_ahead *a) {
 static uint8_t *put_place(uint8_t *p, const stk_trace_place *a) {
     p = put_varint(p, a->n);
     for (uint32_t i = 0; i < a->n; i++) p = put_varint(p, (uint64_t)a->list[i].key << 1 | a->list[i].where);
+    return p;
+}
+
+static uint8_t *put_resize(const stk_trace_writer *w, uint8_t *p, const stk_trace_resize *r) {
+    p = put_varint(p, r->ram_bytes);
+    for (uint32_t i = 0; i < w->n_class; i++) {
+        p = put_varint(p, r->classes[i].n_slot);
+        p = put_varint(p, r->classes[i].n_transit);
+    }
     return p;
 }
 
@@ -307,6 +320,12 @@ static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_reco
     case STK_TRACE_PLACE: *p++ = TRACE_TAG_PLACE; return put_place(p, &r->place);
     case STK_TRACE_MOVED: *p++ = TRACE_TAG_MOVED; return put_bytes(put_varint(p, r->moved.n), r->moved.list, r->moved.n);
     case STK_TRACE_DROP: *p++ = TRACE_TAG_DROP; return put_varint(p, r->drop_key);
+    case STK_TRACE_RESIZE: *p++ = TRACE_TAG_RESIZE; return put_resize(w, p, &r->resize);
+    case STK_TRACE_SWITCH:
+        *p++ = TRACE_TAG_SWITCH;
+        *p++ = (uint8_t)r->toggle.technique;
+        *p++ = r->toggle.on;
+        return p;
     case STK_TRACE_CLEAR: *p++ = TRACE_TAG_CLEAR; return p;
     case STK_TRACE_ABORT: *p++ = TRACE_TAG_ABORT; return put_varint(p, r->abort_step);
     case STK_TRACE_COST: *p++ = TRACE_TAG_COST; return put_bytes(p, r->cost, sizeof r->cost);
@@ -374,6 +393,7 @@ int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_tr
     w->n_expert = header->n_expert;
     w->k = header->k;
     w->n_batch = header->n_batch;
+    w->n_class = header->n_class;
     w->tier = header->vram_slots != NULL;
     w->record_bytes = stk_trace_record_bytes(header);
     STK_TRYGOTO(take_memory(w, path, stk_trace_header_bytes(header)), rc, out);

@@ -255,3 +255,14 @@ char *cli_bytes_text(uint64_t bytes, char *out) {
         snprintf(out, 32, "%.1f %s", v, units[i]);
     return out;
 }
+
+int cli_make_directories(char *path) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        int rc = mkdir(path, 0777);
+        int error = errno;
+        *slash = '/';
+        if (rc != 0 && error != EEXIST) return cli_fail(CLI_FAILED, "making a directory", "%s: %s", path, strerror(error));
+    }
+    return CLI_OK;
+}

@@ -76,6 +76,9 @@ int cli_read_file(cli_buffer *buffer, const char *path);
  * messages. CLI_OK, or CLI_FAILED after a message. */
 int cli_write_file(const char *path, const char *what, const void *data, size_t bytes);
 
+/* Makes the directories above a file that is to be written. CLI_OK, or CLI_FAILED after a message. */
+int cli_make_directories(char *path);
+
 /* "1.5 GiB"; `out` has 32 bytes and is returned. */
 char *cli_bytes_text(uint64_t bytes, char *out);
 

@@ -1,8 +1,6 @@
 /* doctor: what the machine has, what to do about what it lacks, and measuring what things take on it. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "session.h"
 
@@ -32,18 +30,6 @@ static void take_finding(void *user, int level, const char *topic, const char *f
 }
 
 /* ---- Calibration ---- */
-
-/* The directories above a file that is to be written. */
-static int make_directories(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        int rc = mkdir(path, 0777);
-        int error = errno;
-        *slash = '/';
-        if (rc != 0 && error != EEXIST) return cli_fail(CLI_FAILED, "doctor", "%s: %s", path, strerror(error));
-    }
-    return CLI_OK;
-}
 
 static double number(const cJSON *o, const char *a, const char *b) {
     const cJSON *item = cJSON_GetObjectItem(b ? cJSON_GetObjectItem(o, a) : o, b ? b : a);
@@ -120,7 +106,7 @@ static int calibrate(doctor *d) {
     else if (!cli_cost_path(s, path, sizeof path))
         return cli_fail(CLI_USAGE, "doctor", "neither $XDG_CACHE_HOME nor $HOME names a directory: where to? (-o FILE)");
     else
-        rc = make_directories(path);
+        rc = cli_make_directories(path);
     if (rc) return rc;
     stk_calibrate_options o;
     stk_calibrate_options_default(&o);

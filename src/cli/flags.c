@@ -100,7 +100,8 @@ const cli_option cli_options[] = {
     {CLI_REPLAY, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
     {ENGINE, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), "lru",
-     "which expert leaves the cache: lru, lru2, slru, lfu, lrfu, s3fifo, mrs, pinned, learned or random"},
+     "which expert leaves the cache: lru, lru2, slru, lfu, lrfu, s3fifo, mrs, pinned, learned or random;"
+     " NAME:PARAMETER=VALUE,... sets parameters (`stoker help policies`)"},
     {CLI_REPLAY, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), NULL,
      "which expert leaves the cache: as for run, NAME or NAME:PARAMETER=VALUE,..., or belady or belady-bypass,"
      " which know what comes (default: as recorded, else lru)"},
@@ -110,8 +111,16 @@ const cli_option cli_options[] = {
     {CLI_TRACE, 0, "steps", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_step), "0", "cut: how many steps to keep; 0: all"},
     {ENGINE, 0, "predictor", NULL, "NAME", CLI_TEXT, 0, 0, AT(predictor), "gate",
      "what is read ahead of its use: gate (what the next layers' routers say), popularity, previous, history, transition,"
-     " crosslayer, tokenid, matrices, path, mix (all of these) or none"},
+     " crosslayer, tokenid, matrices, path, mix (all of these) or none;"
+     " NAME:PARAMETER=VALUE,... sets parameters (`stoker help predictors`)"},
     {ENGINE, 0, "lookahead", NULL, "N", CLI_INT, 1, 3, AT(n_ahead), "1", "layers that the predictor looks ahead"},
+    {ENGINE, 0, "watch", NULL, "on|off", CLI_TEXT, 0, 0, AT(watch), "on",
+     "turn reading ahead off while it does not pay; off: leave it on"},
+    {ENGINE, 0, "warm", NULL, "FILE", CLI_TEXT, 0, 0, AT(warm), NULL,
+     "start with the experts that the last run with this file ended with, and keep this run's there; auto: a file of this model"
+     " in the cache directory"},
+    {CLI_RUN, 0, "resize-at", NULL, "LIST", CLI_TEXT, 0, 0, AT(resize_at), NULL,
+     "give experts other memory while running: TOKENS=SIZE,..., as 100=4G,200=8G"},
     {ENGINE | CLI_DOCTOR, 0, "cpu", NULL, "ref|avx2|avxvnni|avx512", CLI_TEXT, 0, 0, AT(cpu), NULL,
      "kernels at most (default: the best of this CPU)"},
     {ENGINE, 0, "trace", NULL, "FILE", CLI_TEXT, 0, 0, AT(trace), NULL, "record every routing event, for `stoker replay`"},
@@ -144,7 +153,9 @@ const cli_option cli_options[] = {
     {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json),
      NULL, "print one JSON object instead of text"},
     {CLI_BENCH, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL, "print a JSON list, as -o json"},
-    {ENGINE, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
+    {ENGINE & ~CLI_BENCH, 0, "stats", NULL, "[N]", CLI_INT, 1, I32_MAX, AT(n_stats), NULL,
+     "a line of figures every N tokens (32 if N is left out), and every counter at the end"},
+    {CLI_BENCH, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
     {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
      "no progress, no sizes, no table"},
     {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0,

@@ -86,7 +86,7 @@ static int32_t likeliest(const float *logits, uint32_t n_vocab) {
 static int step(logits_run *r, size_t first, size_t n, const float **last) {
     size_t n_vocab = r->session.info.n_vocab;
     stk_batch batch = {.struct_bytes = sizeof batch, .n = (uint32_t)n, .token = r->ids + first, .logits = r->all_logits};
-    int rc = stk_step(r->session.engine, &batch);
+    int rc = cli_session_step(&r->session, &batch);
     if (rc < 0) return cli_fail_stk(rc, "computing");
     for (size_t i = 0; i < n; i++) {
         *last = stk_get_logits(r->session.engine, (uint32_t)i);
@@ -116,7 +116,7 @@ static int compute(logits_run *r) {
 static int report(const logits_run *r) {
     const cli_settings *s = r->settings;
     stk_stats stats = cli_session_stats(&r->session);
-    cli_print_table(NULL, &stats, s->stats);
+    cli_print_table(NULL, &stats, s->n_stats > 0);
     if (!s->json) return CLI_OK;
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "n_tokens", (double)s->tokens.n + (double)s->n_greedy);

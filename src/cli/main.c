@@ -43,7 +43,8 @@ const cli_verb cli_verbs[] = {
      "file appears whole or not at all.",
      cli_synth},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
-    {CLI_HELP, "help", "[VERB]", "print this help, or that of a verb", NULL, cli_help},
+    {CLI_HELP, "help", "[TOPIC]", "print this help, that of a verb, or the policies or predictors",
+     "TOPIC is a verb, policies or predictors.", cli_help},
 };
 const size_t cli_n_verb = sizeof cli_verbs / sizeof cli_verbs[0];
 

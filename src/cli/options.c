@@ -177,7 +177,8 @@ static void tables_build(getopt_tables *t, enum cli_verb_bit verb) {
         for (int k = 0; k < 2; k++) {
             if (!names[k]) continue;
             t->names[t->n] = names[k];
-            t->longs[t->n++] = (struct option){names[k], o->value ? required_argument : no_argument, NULL, LONG_BASE + (int)i};
+            int has = !o->value ? no_argument : o->value[0] == '[' ? optional_argument : required_argument;
+            t->longs[t->n++] = (struct option){names[k], has, NULL, LONG_BASE + (int)i};
         }
         if (!o->letter) continue;
         *s++ = o->letter;
@@ -249,6 +250,15 @@ static bool is_whole_name(const cli_option *o, const char *spelled) {
            (o->alias && strlen(o->alias) == n && !strncmp(o->alias, spelled, n));
 }
 
+/* A number that follows an option whose value may be left out; getopt takes it for an argument of the verb. */
+static char *optional_value(int argc, char **argv) {
+    static char left_out[] = CLI_NO_VALUE;
+    char *next = optind < argc ? argv[optind] : NULL;
+    if (!next || !*next || next[strspn(next, "0123456789")]) return left_out;
+    optind++;
+    return next;
+}
+
 int cli_settings_parse(cli_settings *settings, const cli_verb *verb, int argc, char **argv) {
     getopt_tables t;
     int code;
@@ -271,7 +281,9 @@ int cli_settings_parse(cli_settings *settings, const cli_verb *verb, int argc, c
         }
         const char *spelled = argv[optind - (optarg && optarg == argv[optind - 1] ? 2 : 1)];
         if (code >= LONG_BASE && !is_whole_name(&cli_options[code - LONG_BASE], spelled)) return unknown_fail(verb, &t, spelled);
-        int rc = option_set(settings, verb->name, option_of(code, verb->bit), optarg);
+        const cli_option *o = option_of(code, verb->bit);
+        if (o->value && o->value[0] == '[' && !optarg) optarg = optional_value(argc, argv);
+        int rc = option_set(settings, verb->name, o, optarg);
         if (rc) return rc;
     }
     return operand_set(settings, verb, argc - optind, argv + optind);

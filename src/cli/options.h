@@ -30,15 +30,18 @@ typedef struct cli_settings {
     const char *io, *policy, *predictor, *cpu, *trace;
     const char *scope, *reset, *csv, *cost;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
-    const char *svg, *route_from;
+    const char *svg, *route_from, *warm, *watch, *resize_at;
     const char *device, *vram, *vram_policy;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
-    int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab;
+    int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats;
     double temp, top_p, min_p, repeat_penalty, fraction;
     uint64_t ram_bytes, expert_bytes, vram_cap_bytes, pin_bytes, staging_bytes;
     bool device_fallback, mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
+
+/* The number of an option whose value was left out, as text. */
+#define CLI_NO_VALUE "32"
 
 enum cli_kind {
     CLI_FLAG, /* bool */
@@ -54,7 +57,8 @@ typedef struct cli_option {
     char letter;       /* "-m"; 0 for none */
     const char *name;  /* "model": --model */
     const char *alias; /* a further name, with one dash or two; NULL for none */
-    const char *value; /* what help calls the value, "a|b" for a choice of texts; NULL for a flag */
+    const char *value; /* what help calls the value, "a|b" for a choice of texts, "[N]" for a number that may be left out and is
+                          then CLI_NO_VALUE; NULL for a flag */
     enum cli_kind kind;
     double min, max;
     size_t offset;       /* in cli_settings */

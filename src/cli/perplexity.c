@@ -35,7 +35,7 @@ static int score_chunk(measure *m, const int32_t *ids) {
     for (uint32_t i = 0; i + 1 < m->chunk && rc >= 0; i += n_batch) {
         uint32_t n = m->chunk - 1 - i < n_batch ? m->chunk - 1 - i : n_batch;
         stk_batch batch = {.struct_bytes = sizeof batch, .n = n, .token = ids + i, .logits = m->all_logits};
-        rc = stk_step(m->session.engine, &batch);
+        rc = cli_session_step(&m->session, &batch);
         for (uint32_t k = 0; k < n && rc >= 0; k++) {
             int32_t next = ids[i + k + 1];
             if (next < 0 || (uint32_t)next >= n_vocab)
@@ -64,7 +64,7 @@ static int report(const measure *m) {
     stk_stats stats = cli_session_stats(&m->session);
     int rc;
     if (!isfinite(perplexity)) return cli_fail(CLI_FAILED, "perplexity", "the model's logits are not finite");
-    cli_print_table(NULL, &stats, m->settings->stats);
+    cli_print_table(NULL, &stats, m->settings->n_stats > 0);
     if (!m->settings->json) {
         rc = cli_print("perplexity %.5f over %llu scored tokens\n", perplexity, (unsigned long long)m->n_scored);
     } else {

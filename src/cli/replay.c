@@ -5,8 +5,6 @@
 
 #include "session.h"
 
-enum { POLICY_BYTES = 64 };
-
 typedef struct figures {
     stk_replay_result result;
     stk_replay_detail detail;       /* layers are owned */
@@ -38,6 +36,11 @@ static void json_count(cJSON *json, const char *name, const stk_replay_count *c)
     cJSON_AddNumberToObject(o, "bytes", (double)c->bytes);
     cJSON_AddNumberToObject(o, "read_bytes", (double)c->read_bytes);
     cJSON_AddNumberToObject(o, "tok_s", tokens_per_second(c));
+    cJSON_AddNumberToObject(o, "step_ns", (double)c->step_ns);
+    cJSON_AddNumberToObject(o, "dense_ns", (double)c->dense_ns);
+    cJSON_AddNumberToObject(o, "expert_ns", (double)c->expert_ns);
+    cJSON_AddNumberToObject(o, "arrive_ns", (double)c->arrive_ns);
+    cJSON_AddNumberToObject(o, "wait_ns", (double)c->wait_ns);
 }
 
 static void json_traces(cJSON *json, const cli_settings *s) {
@@ -89,10 +92,19 @@ static int report_json(const cli_settings *s, const figures *f) {
 
 /* ---- Text --------------------------------------------------------------------------------------------------------------- */
 
+/* Of what a prediction is made up. */
+static void shares_text(const stk_replay_count *c, char *text, size_t bytes) {
+    double percent = 100 / (double)c->step_ns;
+    snprintf(text, bytes,
+             ", %.2f tok/s: %.1f %% dense, %.1f %% experts, %.1f %% bringing them into their layout, %.1f %% waiting for reads",
+             tokens_per_second(c), percent * (double)c->dense_ns, percent * (double)c->expert_ns, percent * (double)c->arrive_ns,
+             percent * (double)c->wait_ns);
+}
+
 static int print_phase(const char *name, const stk_replay_count *c, bool timed) {
-    char bytes[32], speed[32] = "";
+    char bytes[32], speed[160] = "";
     if (!c->n_event) return CLI_OK;
-    if (timed) snprintf(speed, sizeof speed, ", %.2f tok/s", tokens_per_second(c));
+    if (timed && c->step_ns) shares_text(c, speed, sizeof speed);
     return cli_print("%-8s %llu tokens, %llu lookups, %.2f %% hits, %s read%s\n", name, (unsigned long long)c->n_token,
                      (unsigned long long)c->n_lookup, 100 * hit_rate(c), cli_bytes_text(c->bytes, bytes), speed);
 }
@@ -118,9 +130,7 @@ static int report(const cli_settings *s, const figures *f) {
                        (unsigned long long)d->n_sequence, 100 * hit_rate(&all), 100 * cli_hit_rate(t));
     }
     if (rc == CLI_OK && timed)
-        rc = cli_print("predicted %.3f s, %.2f tok/s: %.1f %% dense, %.1f %% experts, %.1f %% waiting for reads\n",
-                       (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t), 100 * (double)t->dense_ns / (double)t->step_ns,
-                       100 * (double)t->expert_ns / (double)t->step_ns, 100 * (double)t->wait_ns / (double)t->step_ns);
+        rc = cli_print("predicted %.3f s, %.2f tok/s\n", (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t));
     if (rc == CLI_OK && s->verify) rc = cli_print("every decision and counter equals the recorded run\n");
     return rc;
 }
@@ -159,8 +169,7 @@ static int check(const cli_settings *s) {
     return CLI_OK;
 }
 
-/* `policy` receives the policy's name without its parameters. */
-static void options_of(const cli_settings *s, char policy[POLICY_BYTES], stk_replay_options *o) {
+static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
     stk_replay_options_default(o);
     o->verify = s->verify;
@@ -169,14 +178,7 @@ static void options_of(const cli_settings *s, char policy[POLICY_BYTES], stk_rep
     o->fraction = s->fraction;
     o->scope = strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
-    if (s->policy) {
-        size_t n = strcspn(s->policy, ":");
-        if (n >= POLICY_BYTES) n = POLICY_BYTES - 1; /* and no policy's name */
-        memcpy(policy, s->policy, n);
-        policy[n] = 0;
-        o->policy = policy;
-        o->params = s->policy[strcspn(s->policy, ":")] ? s->policy + n + 1 : NULL;
-    }
+    o->policy = s->policy;
     o->io = s->io;
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;
@@ -207,8 +209,7 @@ static int layers_open(const cli_settings *s, stk_replay_detail *d) {
 /* Where sequences follow one another and nobody asked for one way, both are told. */
 static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *cold) {
     stk_replay_options o;
-    char policy[POLICY_BYTES];
-    options_of(s, policy, &o);
+    options_of(s, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
     if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;

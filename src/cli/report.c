@@ -1,6 +1,7 @@
 /* report: figures for people and for machines. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "session.h"
 
@@ -11,12 +12,12 @@ static const struct counter {
 } counters[] = {
 #define COUNTER(field)                                                                                                           \
     { #field, offsetof(stk_stats, field) }
-    COUNTER(n_step),     COUNTER(n_token),    COUNTER(n_event),        COUNTER(n_lookup),   COUNTER(n_pair),
-    COUNTER(n_hit),      COUNTER(n_miss),     COUNTER(n_evict),        COUNTER(n_wave),     COUNTER(bytes),
-    COUNTER(read_bytes), COUNTER(step_ns),    COUNTER(dense_ns),       COUNTER(expert_ns),  COUNTER(arrive_ns),
-    COUNTER(wait_ns),    COUNTER(io_ns),      COUNTER(trace_ns),       COUNTER(n_prefetch), COUNTER(n_prefetch_used),
-    COUNTER(n_vram_hit), COUNTER(n_fetch),    COUNTER(n_fetch_failed), COUNTER(n_return),   COUNTER(n_host),
-    COUNTER(up_bytes),   COUNTER(down_bytes), COUNTER(device_ns),
+    COUNTER(n_step),     COUNTER(n_token),    COUNTER(n_event),    COUNTER(n_lookup),       COUNTER(n_pair),
+    COUNTER(n_hit),      COUNTER(n_miss),     COUNTER(n_evict),    COUNTER(n_wave),         COUNTER(bytes),
+    COUNTER(read_bytes), COUNTER(step_ns),    COUNTER(dense_ns),   COUNTER(expert_ns),      COUNTER(arrive_ns),
+    COUNTER(wait_ns),    COUNTER(io_ns),      COUNTER(trace_ns),   COUNTER(n_prefetch),     COUNTER(n_prefetch_used),
+    COUNTER(n_switch),   COUNTER(n_vram_hit), COUNTER(n_fetch),    COUNTER(n_fetch_failed), COUNTER(n_return),
+    COUNTER(n_host),     COUNTER(up_bytes),   COUNTER(down_bytes), COUNTER(device_ns),
 #undef COUNTER
 };
 enum { N_COUNTER = sizeof counters / sizeof counters[0] };
@@ -38,6 +39,18 @@ stk_stats cli_stats_minus(const stk_stats *after, const stk_stats *before) {
 
 double cli_hit_rate(const stk_stats *stats) { return stats->n_lookup ? (double)stats->n_hit / (double)stats->n_lookup : 0; }
 
+/* What was read ahead in one span of steps may be used in the next. */
+static uint64_t n_unused(const stk_stats *s) {
+    return s->n_prefetch > s->n_prefetch_used ? s->n_prefetch - s->n_prefetch_used : 0;
+}
+
+double cli_prefetch_precision(const stk_stats *s) { return s->n_prefetch ? 1 - (double)n_unused(s) / (double)s->n_prefetch : 0; }
+
+double cli_prefetch_waste(const stk_stats *s) {
+    uint64_t n_read = s->n_prefetch + s->n_miss;
+    return n_read ? (double)n_unused(s) / (double)n_read : 0;
+}
+
 double cli_tokens_per_second(const stk_stats *stats) {
     return stats->step_ns ? (double)stats->n_token * 1e9 / (double)stats->step_ns : 0;
 }
@@ -45,6 +58,20 @@ double cli_tokens_per_second(const stk_stats *stats) {
 static void print_phase(const char *name, const stk_stats *s) {
     cli_note("%-8s %6llu tokens in %8.2f s  %9.2f tok/s", name, (unsigned long long)s->n_token, (double)s->step_ns * 1e-9,
              cli_tokens_per_second(s));
+}
+
+/* Lookups that found their expert in memory, without a read of any kind. */
+static double memory_rate(const stk_stats *s) {
+    return s->n_lookup && s->n_hit > s->n_prefetch_used ? (double)(s->n_hit - s->n_prefetch_used) / (double)s->n_lookup : 0;
+}
+
+void cli_print_stats(const stk_stats *s, uint64_t n_token) {
+    char bytes[32];
+    if (isatty(STDOUT_FILENO) && isatty(STDERR_FILENO)) cli_say("%s", ""); /* text may stand on the line */
+    cli_say(
+        "stats    %6llu tokens  %8.2f tok/s  hits %5.1f %% memory %5.1f %% ahead  ahead %5.1f %% used %5.1f %% in vain  read %s",
+        (unsigned long long)n_token, cli_tokens_per_second(s), 100 * memory_rate(s), 100 * (cli_hit_rate(s) - memory_rate(s)),
+        100 * cli_prefetch_precision(s), 100 * cli_prefetch_waste(s), cli_bytes_text(s->read_bytes, bytes));
 }
 
 void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool every_counter) {
@@ -57,8 +84,14 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
     cli_note("%s", "");
     if (prefill) print_phase("prefill", prefill);
     print_phase(prefill ? "decode" : "steps", decode);
-    cli_note("experts  %6llu lookups, %.1f %% hits, %llu misses", (unsigned long long)all.n_lookup, 100 * cli_hit_rate(&all),
-             (unsigned long long)all.n_miss);
+    cli_note("experts  %6llu lookups, %.1f %% hits (%.1f %% in memory, %.1f %% read ahead), %llu misses",
+             (unsigned long long)all.n_lookup, 100 * cli_hit_rate(&all), 100 * memory_rate(&all),
+             100 * (cli_hit_rate(&all) - memory_rate(&all)), (unsigned long long)all.n_miss);
+    if (all.n_prefetch)
+        cli_note(
+            "ahead    %6llu experts read, %.1f %% of them used; %.1f %% of all reads were in vain; turned off or on %llu times",
+            (unsigned long long)all.n_prefetch, 100 * cli_prefetch_precision(&all), 100 * cli_prefetch_waste(&all),
+            (unsigned long long)all.n_switch);
     cli_note("read     %s of experts, %s asked of the drive", cli_bytes_text(all.bytes, a), cli_bytes_text(all.read_bytes, b));
     if (all.n_vram_hit || all.n_fetch)
         cli_note("device   %llu hits in VRAM, %llu fetched, %llu went back to RAM, %s up, %s down, %.2f s waiting for it",
@@ -75,6 +108,9 @@ void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats) {
     cJSON *o = cJSON_AddObjectToObject(json, name);
     for (int i = 0; i < N_COUNTER; i++) cJSON_AddNumberToObject(o, counters[i].name, (double)counter_get(stats, &counters[i]));
     cJSON_AddNumberToObject(o, "hit_rate", cli_hit_rate(stats));
+    cJSON_AddNumberToObject(o, "hit_rate_memory", memory_rate(stats));
+    cJSON_AddNumberToObject(o, "prefetch_precision", cli_prefetch_precision(stats));
+    cJSON_AddNumberToObject(o, "prefetch_waste", cli_prefetch_waste(stats));
 }
 
 void cli_json_memory(cJSON *json, const stk_memory_info *m) {
@@ -102,6 +138,7 @@ void cli_json_memory(cJSON *json, const stk_memory_info *m) {
     cJSON_AddNumberToObject(device, "buffer_bytes", (double)m->vram_buffer_bytes);
     cJSON_AddNumberToObject(device, "free_bytes", (double)m->vram_free_bytes);
     cJSON_AddNumberToObject(device, "pinned_bytes", (double)m->pinned_bytes);
+    cJSON_AddNumberToObject(o, "n_warm", m->n_warm);
 }
 
 /* cJSON's strings end at a 0 byte, which a model may well generate. */

@@ -111,7 +111,7 @@ static int sampler_open(generation *g) {
 /* A step over ids [first, first + n) of sequence 0. Returns its code. */
 static int compute(generation *g, size_t first, size_t n) {
     stk_batch batch = {.struct_bytes = sizeof batch, .n = (uint32_t)n, .token = g->ids + first};
-    int rc = stk_step(g->session.engine, &batch);
+    int rc = cli_session_step(&g->session, &batch);
     if (rc == STK_ECANCELED && cli_signal()) g->stop = STOP_SIGNAL;
     return rc;
 }
@@ -234,7 +234,7 @@ static int report(generation *g) {
     int rc = g->settings->json ? report_json(g, &all) : CLI_OK;
     if (!g->settings->json) cli_note("%s", ""); /* the text need not end with a newline */
     if (g->stop == STOP_CONTEXT) cli_note("stoker: the context is full (%u tokens); a longer one is had with -c", g->n_ctx);
-    cli_print_table(&g->prefill, &g->decode, g->settings->stats);
+    cli_print_table(&g->prefill, &g->decode, g->settings->n_stats > 0);
     return rc;
 }
 
@@ -258,7 +258,8 @@ int cli_run(const cli_settings *settings) {
     generation g = {.settings = &s};
     cli_buffer prompt = {0};
     if (!s.model) return cli_fail(CLI_USAGE, "run", "which model? (-m FILE)");
-    int rc = seed_choose(&s);
+    int rc = cli_session_check_resize(&s);
+    if (rc == CLI_OK) rc = seed_choose(&s);
     if (rc == CLI_OK) rc = prompt_get(&s, &prompt);
     if (rc == CLI_OK) rc = open_and_generate(&g, &prompt);
     stk_sampler_close(&g.sampler);

@@ -87,6 +87,16 @@ static const char *choose_cost(const cli_settings *s, char *out, size_t bytes) {
     return NULL;
 }
 
+/* Where `--warm auto` keeps what a model's cache holds; NULL when there is no such directory. */
+static const char *warm_path(const cli_settings *s, char *out, size_t bytes) {
+    if (!s->warm || strcmp(s->warm, "auto") != 0) return s->warm;
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME"), *name = strrchr(s->model, '/');
+    if (cache && cache[0] != '/') cache = NULL;
+    if (!cache && (!home || home[0] != '/')) return NULL;
+    int n = snprintf(out, bytes, "%s%s/stoker/%s.warm", cache ? cache : home, cache ? "" : "/.cache", name ? name + 1 : s->model);
+    return n > 0 && (size_t)n < bytes && cli_make_directories(out) == 0 ? out : NULL;
+}
+
 static bool same_file(const char *a, const char *b) {
     struct stat sa, sb;
     if (!a || !b) return false;
@@ -96,7 +106,9 @@ static bool same_file(const char *a, const char *b) {
 
 int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_t n_ctx, uint32_t n_batch, uint32_t n_logits) {
     double start = cli_now();
-    char cost[4096];
+    char cost[4096], warm[4096];
+    if (same_file(s->trace, s->warm) || same_file(s->warm, s->file) || same_file(s->warm, s->output))
+        return cli_fail(CLI_USAGE, "--warm", "%s is the file of another option, too; name another", s->warm);
     if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
         return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
@@ -118,6 +130,9 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.cpu = s->cpu;
     o.trace = s->trace;
     o.cost = choose_cost(s, cost, sizeof cost);
+    o.warm = warm_path(s, warm, sizeof warm);
+    if (s->warm && !o.warm) return cli_fail(CLI_FAILED, "--warm auto", "there is no cache directory (HOME); name a file");
+    o.no_watch = s->watch && strcmp(s->watch, "off") == 0;
     o.progress = cli_progress;
     int rc = set_device(session, s, &o);
     if (rc) return rc;
@@ -126,19 +141,73 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     if (rc == STK_EINVAL) return cli_fail(CLI_USAGE, "opening the engine", "%s", stk_error_detail());
     if (rc < 0) return cli_fail_stk(rc, "opening the engine");
     session->open_seconds = cli_now() - start;
+    session->settings = s;
+    session->resize_at = s->resize_at;
     cli_signals_watch(session->engine);
     session->memory.struct_bytes = sizeof session->memory;
     rc = stk_engine_get_memory(session->engine, &session->memory);
     if (rc < 0) return cli_fail_stk(rc, "opening the engine");
     print_budget(session, s);
+    if (session->memory.n_warm) cli_note("warm    %u experts are in memory as %s says", session->memory.n_warm, o.warm);
     return cli_signal_exit(); /* one that came before the engine could be told */
+}
+
+/* ---- Steps -------------------------------------------------------------------------------------------------------------- */
+
+/* The next TOKENS=SIZE of --resize-at; moves behind it. False: it is none. */
+static bool take_resize(const char **at, uint64_t *n_token, uint64_t *bytes) {
+    char *end, size[32];
+    if (**at < '0' || **at > '9') return false;
+    *n_token = strtoull(*at, &end, 10);
+    size_t n = *end == '=' ? strcspn(end + 1, ",") : 0;
+    if (n == 0 || n >= sizeof size) return false;
+    memcpy(size, end + 1, n);
+    size[n] = 0;
+    *at = end + 1 + n + (end[1 + n] == ',');
+    return cli_size_parse(size, bytes);
+}
+
+int cli_session_check_resize(const cli_settings *s) {
+    uint64_t n_token, before = 0, bytes;
+    for (const char *at = s->resize_at; at && *at; before = n_token)
+        if (!take_resize(&at, &n_token, &bytes) || n_token < before)
+            return cli_fail(CLI_USAGE, "--resize-at", "'%s' is no list of TOKENS=SIZE in order, such as 100=4G,200=8G",
+                            s->resize_at);
+    return CLI_OK;
+}
+
+static int resize_if_due(cli_session *session) {
+    uint64_t n_token, bytes;
+    char text[32];
+    for (const char *at = session->resize_at; at && *at && take_resize(&at, &n_token, &bytes) && session->n_token >= n_token;) {
+        session->resize_at = at;
+        int rc = stk_engine_resize(session->engine, bytes);
+        if (rc < 0) return rc;
+        (void)stk_engine_get_memory(session->engine, &session->memory);
+        cli_note("memory   experts have %s after %llu tokens: %u of %u fit", cli_bytes_text(session->memory.ram_bytes, text),
+                 (unsigned long long)session->n_token, session->memory.n_slot, session->memory.n_expert);
+    }
+    return STK_OK;
+}
+
+int cli_session_step(cli_session *session, const stk_batch *batch) {
+    uint64_t every = (uint64_t)session->settings->n_stats;
+    int rc = stk_step(session->engine, batch);
+    if (rc < 0) return rc;
+    session->n_token += batch->n;
+    if (every && session->n_token / every > session->told.n_token / every) {
+        stk_stats now = cli_session_stats(session), span = cli_stats_minus(&now, &session->told);
+        cli_print_stats(&span, session->n_token);
+        session->told = now;
+    }
+    return resize_if_due(session);
 }
 
 int cli_session_close(cli_session *session, int rc) {
     cli_signals_watch(NULL);
     int closed = stk_engine_close(&session->engine);
     stk_model_close(&session->model);
-    return rc == CLI_OK && closed < 0 ? cli_fail_stk(closed, "ending the trace") : rc;
+    return rc == CLI_OK && closed < 0 ? cli_fail_stk(closed, "ending the run") : rc;
 }
 
 uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most) {

@@ -16,7 +16,11 @@ typedef struct cli_session {
     stk_engine *engine;
     stk_model_info info;
     stk_memory_info memory;
-    double open_seconds; /* of opening the engine */
+    double open_seconds;          /* of opening the engine */
+    const cli_settings *settings; /* of the engine */
+    uint64_t n_token;             /* of all steps */
+    stk_stats told;               /* when --stats last printed a line */
+    const char *resize_at;        /* what is left of --resize-at */
 } cli_session;
 
 int cli_session_open_model(cli_session *session, const char *path);
@@ -24,6 +28,11 @@ int cli_session_open_model(cli_session *session, const char *path);
  * reserved. */
 int cli_session_open_engine(cli_session *session, const cli_settings *settings, uint32_t n_ctx, uint32_t n_batch,
                             uint32_t n_logits);
+/* Whether --resize-at is a list; CLI_USAGE after a message. */
+int cli_session_check_resize(const cli_settings *settings);
+/* stk_step; then the line of --stats and the change of --resize-at that are due. Returns a code of the library. */
+int cli_session_step(cli_session *session, const stk_batch *batch);
+
 /* Closes both. Returns the verb's exit code `rc`; where that is CLI_OK but the trace could not be ended, CLI_FAILED after a
  * message. */
 int cli_session_close(cli_session *session, int rc);
@@ -49,7 +58,13 @@ stk_stats cli_session_stats(const cli_session *session);
 /* `after` less `before`. */
 stk_stats cli_stats_minus(const stk_stats *after, const stk_stats *before);
 double cli_hit_rate(const stk_stats *stats);
+/* Of the experts that were read ahead, those that were used; of all experts that were read, those that nobody used. */
+double cli_prefetch_precision(const stk_stats *stats);
+double cli_prefetch_waste(const stk_stats *stats);
 double cli_tokens_per_second(const stk_stats *stats);
+
+/* A line about the steps of a span, the last of which was token n_token. */
+void cli_print_stats(const stk_stats *stats, uint64_t n_token);
 
 /* The table at the end, on stderr; `prefill` may be NULL where a verb knows one phase alone. */
 void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool every_counter);

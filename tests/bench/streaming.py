@@ -25,7 +25,7 @@ def drive(test):
 
 def one_round(a, warm, bandwidth):
     io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
-    options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor)
+    options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor, watch='off')
     test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
     read_s = bandwidth or drive(test)
     token, dense, expert = test['token'], warm['token']['dense_ns'], warm['token']['expert_ns']
@@ -58,7 +58,7 @@ def main():
         warm = bench(a.build, a.model, p=0, n=a.gen, r=3, t=a.threads, ram_percent=110)['tg']
         bandwidth = None
         if a.modelled:
-            test = bench(a.build, a.model, p=0, n=a.gen, r=1, t=a.threads, ram_percent=a.ram, predictor=a.predictor)['tg']
+            test = bench(a.build, a.model, p=0, n=a.gen, r=1, t=a.threads, ram_percent=a.ram, predictor=a.predictor, watch='off')['tg']
             bandwidth = test['token']['read_bytes'] / warm['token']['expert_ns'] * 1e9
         ratios.append(one_round(a, warm, bandwidth))
     for name, values in zip(('of a CPU that has the memory to itself', 'of the CPU beside this drive'), zip(*ratios)):

@@ -68,6 +68,8 @@ bool check_table(const stk_cpu_ops *ops) {
     return true;
 }
 
+#define EMULATED "amx-emu"
+
 static bool run_table(const stk_cpu_ops *ops, const char *only_op) {
     if (!check_table(ops)) return false;
     for (uint32_t i = 0; i < check_n_op; i++) {
@@ -80,15 +82,28 @@ static bool run_table(const stk_cpu_ops *ops, const char *only_op) {
     return true;
 }
 
-static const char *const names[] = {"ref", "avx2", "avxvnni", "avx512"};
+static const char *const names[] = {"ref", "avx2", "avxvnni", "avx512", "amx", EMULATED};
 
 #ifdef STK_AVXVNNI_EVEX
 extern const stk_cpu_ops stk_cpu_ops_avxvnni_evex;
 #endif
 
+void stk_cpu_ops_amx_emu(stk_cpu_ops *ops);
+extern uint64_t stk_amx_emu_n_dot;
+
+/* The AMX kernels on emulated tiles; what is not emulated of them wants AVX-512. */
+static const stk_cpu_ops *emulated_tiles(void) {
+    static stk_cpu_ops ops;
+    if (!stk_cpu_ops_get("avx512")) return NULL;
+    stk_cpu_ops_amx_emu(&ops);
+    ops.name = EMULATED;
+    return &ops;
+}
+
 /* Under its own name or not at all; a CPU with AVX-512 VNNI but without AVX-VNNI runs the kernels of the latter in the former's
  * encoding. */
 static const stk_cpu_ops *table_of(const char *name) {
+    if (strcmp(name, EMULATED) == 0) return emulated_tiles();
     const stk_cpu_ops *ops = stk_cpu_ops_get(name);
 #ifdef STK_AVXVNNI_EVEX
     if (!ops && strcmp(name, "avxvnni") == 0 && stk_cpu_ops_get("avx512")) ops = &stk_cpu_ops_avxvnni_evex;
@@ -112,6 +127,8 @@ static int run_all(const char *table, const char *only_op) {
             continue;
         }
         if (!run_table(ops, only_op)) return CHECK_MISMATCH;
+        if (strcmp(names[i], EMULATED) == 0 && !only_op && stk_amx_emu_n_dot == 0)
+            return check_fail("no product went through the tiles"), CHECK_MISMATCH;
         n_run++;
     }
     return n_run ? 0 : CHECK_SKIPPED;

@@ -20,6 +20,7 @@ typedef struct learner {
     stk_learned_model model;
     uint32_t n_layer;
     stk_learned_layer layers[MAX_LAYER];
+    stk_recall *recall;
     float *scratch;
     uint16_t *set;
 } learner;
@@ -30,20 +31,23 @@ static void fail(const char *what, const char *detail) {
 }
 
 static void open_learner(learner *l, uint32_t n_layer, uint32_t n_expert, uint32_t k) {
-    size_t saved, derived, pad = stk_learned_pad(n_expert);
-    stk_learned_layer_bytes(n_expert, &saved, &derived);
-    unsigned char *blocks = calloc(n_layer, saved + derived);
+    size_t bytes = stk_learned_layer_bytes(n_expert), pad = stk_learned_pad(n_expert);
+    unsigned char *blocks = calloc(n_layer, bytes);
     l->scratch = calloc(pad, sizeof *l->scratch);
     l->set = calloc(n_expert, sizeof *l->set);
     if (n_layer > MAX_LAYER || !blocks || !l->scratch || !l->set) fail("layers", "too many");
     l->n_layer = n_layer;
-    for (uint32_t i = 0; i < n_layer; i++)
-        l->layers[i] = stk_learned_layer_at(n_expert, blocks + i * (saved + derived), blocks + i * (saved + derived) + saved);
-    stk_learned_model_init(&l->model, n_expert, l->scratch, l->set);
+    for (uint32_t i = 0; i < n_layer; i++) {
+        l->layers[i] = stk_learned_layer_at(n_expert, blocks + i * bytes);
+        stk_learned_layer_init(&l->layers[i]);
+    }
+    if (stk_recall_open(&l->recall, n_layer, n_expert) < 0) fail("layers", stk_error_detail());
+    stk_learned_model_init(&l->model, n_expert, l->recall, l->scratch, l->set);
     stk_learned_set_size(&l->model, n_expert, k);
 }
 
 static void close_learner(learner *l) {
+    stk_recall_close(&l->recall);
     free(l->layers[0].head);
     free(l->scratch);
     free(l->set);
@@ -65,7 +69,7 @@ static void learn_routes(stk_learned_sums *sums, const char *path) {
         for (int32_t t = 0; t < (int32_t)r.n_tok[s]; t++)
             for (uint32_t i = 0; i < r.n_layer; i++, ids += r.k) {
                 const stk_event event = {.n_tok = 1, .k = r.k, .n_expert = r.n_expert, .pos = &t, .ids = ids};
-                if (*ids != ROUTES_NONE) stk_learned_observe(&l.model, &l.layers[i], &event);
+                if (*ids != ROUTES_NONE) stk_learned_observe(&l.model, &l.layers[i], i, &event);
             }
     add(sums, &l.model.sums, 1);
     close_learner(&l);
@@ -81,7 +85,10 @@ static void learn_trace(stk_learned_sums *sums, const char *path) {
     open_learner(&l, h->n_layer, h->n_expert, h->k);
     int rc;
     while ((rc = stk_trace_read(reader, &record)) > 0)
-        if (record.kind == STK_TRACE_EVENT) stk_learned_observe(&l.model, &l.layers[record.event.layer], &record.event);
+        if (record.kind == STK_TRACE_EVENT) {
+            uint32_t layer = record.event.layer;
+            stk_learned_observe(&l.model, &l.layers[layer], layer, &record.event);
+        }
     if (rc < 0) fail(path, stk_error_detail());
     add(sums, &l.model.sums, 1);
     close_learner(&l);

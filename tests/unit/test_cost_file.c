@@ -257,6 +257,9 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     stk_engine *engine;
     stk_model *model;
     char trace[160];
+    f.wake_ns = 40000;
+    f.event_ns = f.lookahead_ns = 8000;
+    f.read_ns_per_byte = 0.2;
     snprintf(trace, sizeof trace, "%s/run.trace", dir);
     cr_assert_eq(stk_cost_file_save(path, &f), 0);
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
@@ -279,6 +282,10 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     f.drive_bytes_per_s *= 2;
     f.drive_latency_ns /= 2;
     f.experts.arrive_ns_per_byte /= 2;
+    f.wake_ns /= 2;
+    f.event_ns /= 2;
+    f.lookahead_ns /= 2;
+    f.read_ns_per_byte /= 2;
     for (uint32_t i = 0; i < STK_COST_POINTS; i++) {
         f.experts.expert_ns_per_byte[i] /= 2;
         f.dense_layer_ns[i] /= 2;

@@ -88,3 +88,12 @@ Test(drive, order_follows_the_seed_and_leaves_the_bandwidth) {
     cr_assert_gt(n_overtaken, 10);
     cr_assert_gt(n_other, 90);
 }
+
+Test(drive, demand_fills_the_depth_and_prefetches_leave_room) {
+    cr_assert(stk_drive_takes(STK_IO_DEMAND, 4, 3) && !stk_drive_takes(STK_IO_DEMAND, 4, 4));
+    cr_assert(stk_drive_takes(STK_IO_PREFETCH, 4, 2) && !stk_drive_takes(STK_IO_PREFETCH, 4, 3));
+    cr_assert(!stk_drive_takes(STK_IO_PREFETCH, 1, 1), "a depth below that of prefetches holds for them too");
+    cr_assert_eq(stk_drive_piece(STK_IO_DEMAND, STK_IO_PIECE_BYTES, 1 << 20), STK_IO_PIECE_BYTES);
+    cr_assert_eq(stk_drive_piece(STK_IO_PREFETCH, STK_IO_PIECE_BYTES, 1 << 20), 256 << 10);
+    cr_assert_eq(stk_drive_piece(STK_IO_DEMAND, STK_IO_PIECE_BYTES, 4096), 4096);
+}

@@ -46,7 +46,8 @@ static uint32_t look_up(stk_cache *cache, const routes *r, uint32_t layer, int32
         distinct[at] = ids[i];
     }
     if (!n) return 0;
-    const stk_event event = {.n_tok = 1,
+    const stk_event event = {.layer = layer,
+                             .n_tok = 1,
                              .k = r->k,
                              .n_expert = r->n_expert,
                              .n_distinct = n,
@@ -308,6 +309,57 @@ Test(learned, takes_every_kind_of_event) {
     ops->close(p);
 }
 
+/* Two instances of a cache share what they recall, and it is freed with the last of them: what layer 0 used has a say in what
+ * leaves layer 1. */
+Test(learned, layers_of_a_cache_recall_together) {
+    enum { N = 32, N_TOK = 4000, N_SLOT = 4 };
+    uint64_t left[2] = {0}; /* hash of the victims of layer 1 */
+    for (uint32_t together = 0; together < 2; together++) {
+        void *shared = NULL;
+        stk_policy *p[2];
+        uint8_t resident[N] = {0};
+        uint64_t rng = 3;
+        uint32_t word = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            const stk_policy_config config = {.n_key = N,
+                                              .n_expert = N,
+                                              .n_slot = N_SLOT,
+                                              .layers = (const uint32_t[]){i},
+                                              .shared = together ? &shared : NULL,
+                                              .instance = i,
+                                              .n_key_all = 2 * N};
+            cr_assert_eq(ops->open(&p[i], &config), 0, "%s", stk_error_detail());
+        }
+        cr_assert_eq(shared != NULL, together == 1);
+        for (int32_t t = 0; t < N_TOK; t++) {
+            word = next_random(&rng, 8) ? (word + 1) % 24 : next_random(&rng, 24); /* words in order, mostly */
+            for (uint32_t layer = 0; layer < 2; layer++) {
+                /* In layer 1 many words share an expert, so it alone does not tell where in the order it is. */
+                uint16_t id = (uint16_t)(layer == 0 ? word : word % 2 ? 0 : 1 + word * 7 % 24);
+                uint32_t key = id;
+                uint64_t busy[1] = {(uint64_t)1 << id};
+                const stk_event event = {.layer = layer, .n_tok = 1, .k = 1, .pos = &t, .ids = &id};
+                cr_assert_eq(ops->touch(p[layer], &event, &key, 1), 0);
+                if (layer == 0) continue;
+                if (resident[id] || !ops->admit(p[1], id)) continue;
+                uint32_t n = 0;
+                for (uint32_t e = 0; e < N; e++) n += resident[e];
+                if (n == N_SLOT) {
+                    cr_assert_eq(ops->victim(p[1], busy, &key), 1);
+                    cr_assert_eq(ops->evicted(p[1], key), 0);
+                    resident[key] = 0;
+                    left[together] = (left[together] ^ key) * 0x9e3779b97f4a7c15u;
+                }
+                cr_assert_eq(ops->inserted(p[1], id, STK_WHY_DEMAND), 0);
+                resident[id] = 1;
+            }
+        }
+        for (uint32_t i = 0; i < 2; i++) ops->close(p[i]);
+        cr_assert_null(shared);
+    }
+    cr_assert_neq(left[0], left[1]);
+}
+
 /* ---- Real routing ------------------------------------------------------------------------------------------------------- */
 
 static routes read_or_skip(const char *name) {
@@ -358,7 +410,8 @@ Test(learned, closes_the_gap_on_held_out_sequences) {
     double share = 0;
     for (size_t i = 0; i < STK_ARRAY_LEN(sizes); i++)
         share += 100 * (held_out(&r, sizes[i].n_slot) - sizes[i].lru) / (sizes[i].oracle - sizes[i].lru) / 3;
-    cr_assert_geq(share, 28, "%.2f %%", share);
+    cr_log_info("%.2f %% of the gap", share);
+    cr_assert_geq(share, 31.5, "%.2f %%", share);
     routes_free(&r);
 }
 
@@ -369,11 +422,15 @@ Test(learned, falls_behind_lru_nowhere) {
         routes r = read_or_skip(names[i]);
         for (uint32_t percent = 10; percent < 100; percent += percent < 20 ? 15 : 25) {
             uint32_t n_slot = STK_MAX((r.n_expert * percent + 50) / 100, r.k);
-            stk_cache *lru = open_cache("lru", &r, n_slot, true), *learned = open_cache("learned", &r, n_slot, true);
-            double of_lru = hit_rate(lru, &r, 0, 1), of_learned = hit_rate(learned, &r, 0, 1);
-            cr_assert_geq(of_learned, of_lru - 0.5, "%s at %u %%: %.2f, lru %.2f", names[i], percent, of_learned, of_lru);
-            stk_cache_close(&lru);
-            stk_cache_close(&learned);
+            for (uint32_t scope = 0; scope < 2; scope++) {
+                stk_cache *lru = open_cache("lru", &r, n_slot, scope), *learned = open_cache("learned", &r, n_slot, scope);
+                double of_lru = hit_rate(lru, &r, 0, 1), of_learned = hit_rate(learned, &r, 0, 1);
+                cr_log_info("%s at %u %%, %s: %.2f, lru %.2f", names[i], percent, scope ? "layer" : "global", of_learned, of_lru);
+                cr_assert_geq(of_learned, of_lru - 0.5, "%s at %u %%, %s: %.2f, lru %.2f", names[i], percent,
+                              scope ? "layer" : "global", of_learned, of_lru);
+                stk_cache_close(&lru);
+                stk_cache_close(&learned);
+            }
         }
         routes_free(&r);
     }

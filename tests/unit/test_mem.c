@@ -160,6 +160,50 @@ Test(mem, big_map_is_aligned_and_advised) {
     stk_map_close(&map);
 }
 
+/* Pages that are in memory. */
+static size_t n_resident(const stk_map *map) {
+    size_t n = map->map_bytes / 4096, found = 0;
+    unsigned char *vec = malloc(n);
+    cr_assert(vec);
+    cr_assert_eq(mincore(map->base, map->map_bytes, vec), 0);
+    for (size_t i = 0; i < n; i++) found += vec[i] & 1;
+    free(vec);
+    return found;
+}
+
+Test(mem, a_map_grows_and_gives_memory_back) {
+    stk_map map;
+    cr_assert_eq(stk_map_open_growing(&map, 10000, 1 << 20, false, "slots"), 0, "%s", stk_error_detail());
+    char *base = map.base;
+    cr_assert_eq(map.map_bytes, 1 << 20);
+    cr_assert_eq(n_resident(&map), 3);
+    memset(base, 5, 10000);
+    cr_assert_eq(stk_map_resize(&map, 1 << 20, false, "slots"), 0, "%s", stk_error_detail());
+    cr_assert_eq(map.bytes, 1 << 20);
+    cr_assert_eq(map.base, base);
+    cr_assert_eq(n_resident(&map), 256);
+    for (size_t i = 0; i < 1 << 20; i++) cr_assert_eq(base[i], i < 10000 ? 5 : 0);
+    cr_assert_eq(stk_map_resize(&map, 5000, false, "slots"), 0);
+    cr_assert_eq(n_resident(&map), 2);
+    cr_assert_eq(base[4999], 5);
+    cr_assert_eq(stk_map_resize(&map, (1 << 20) + 4096, false, "slots"), STK_ENOMEM);
+    cr_assert_eq(map.bytes, 5000);
+    stk_map_close(&map);
+}
+
+Test(mem, a_large_map_grows_in_huge_pages) {
+    stk_map map;
+    cr_assert_eq(stk_map_open_growing(&map, 3 << 20, 96 << 20, false, "slots"), 0, "%s", stk_error_detail());
+    cr_assert_eq((uintptr_t)map.base % (2u << 20), 0);
+    cr_assert(map.huge_bytes == 0 || map.huge_bytes == 4u << 20);
+    cr_assert_eq(stk_map_resize(&map, 90 << 20, false, "slots"), 0, "%s", stk_error_detail());
+    cr_assert(map.huge_bytes == 0 || map.huge_bytes == 90u << 20);
+    cr_assert_geq(n_resident(&map), (90u << 20) / 4096);
+    cr_assert_eq(stk_map_resize(&map, 2 << 20, false, "slots"), 0);
+    cr_assert_leq(n_resident(&map), (2u << 20) / 4096);
+    stk_map_close(&map);
+}
+
 Test(mem, nothing_is_mapped_for_zero_bytes) {
     stk_map map = {.base = root};
     cr_assert_eq(stk_map_open(&map, 0, false, "nothing"), 0);

@@ -1,6 +1,7 @@
-/* pool: runs, barriers and counters under more and fewer workers than CPUs; the state of the workers' threads. */
+/* pool: runs, barriers and items under more and fewer workers than CPUs; the state of the workers' threads. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -84,30 +85,113 @@ Test(pool, sleeping_workers_wake) {
     stk_pool_close(&pool); /* asleep */
 }
 
-enum { N_TICKET = 5000 };
+enum { N_ITEM = 5000, N_PHASE = 3 };
 
-typedef struct ticket_ctx {
+typedef struct item_ctx {
     stk_pool *pool;
-    uint8_t taken[4][N_TICKET];
-} ticket_ctx;
+    uint32_t n;
+    uint32_t value[N_PHASE][N_ITEM]; /* plain memory: the phases order it */
+    uint8_t called[MAX];
+    _Atomic uint32_t n_wrong;
+} item_ctx;
 
-static void take_tickets(void *p, uint32_t worker) {
-    ticket_ctx *ctx = p;
-    (void)worker;
-    for (uint32_t phase = 0; phase < 4; phase++)
-        for (uint32_t i; (i = stk_pool_next(ctx->pool, phase)) < N_TICKET;) ctx->taken[phase][i]++;
+/* Each item reads one of the phase before that another worker may have done. */
+static void do_items(void *p, uint32_t worker) {
+    item_ctx *ctx = p;
+    ctx->called[worker]++;
+    for (uint32_t phase = 0; phase < N_PHASE; phase++) {
+        for (uint32_t i; (i = stk_pool_take(ctx->pool, phase, worker, ctx->n)) < ctx->n;) {
+            if (phase && ctx->value[phase - 1][ctx->n - 1 - i] != phase) atomic_fetch_add(&ctx->n_wrong, 1);
+            ctx->value[phase][i] += phase + 1;
+        }
+        stk_pool_finish(ctx->pool, phase, worker, ctx->n);
+    }
 }
 
-Test(pool, counters_hand_out_each_number_once_and_restart) {
-    static ticket_ctx ctx;
-    ctx.pool = open_pool(3);
-    for (uint32_t run = 0; run < 3; run++) {
-        memset(ctx.taken, 0, sizeof ctx.taken);
-        stk_pool_run(ctx.pool, take_tickets, &ctx);
-        for (uint32_t phase = 0; phase < 4; phase++)
-            for (uint32_t i = 0; i < N_TICKET; i++) cr_assert_eq(ctx.taken[phase][i], 1);
+static void check_items(uint32_t n_worker, uint32_t n, bool all) {
+    static item_ctx ctx;
+    memset(&ctx, 0, sizeof ctx);
+    ctx.pool = open_pool(n_worker);
+    ctx.n = n;
+    for (uint32_t run = 0; run < 200; run++) {
+        memset(ctx.value, 0, sizeof ctx.value);
+        memset(ctx.called, 0, sizeof ctx.called);
+        if (run % 16 == 15) usleep(200); /* longer than the spin: the workers sleep */
+        (all ? stk_pool_run(ctx.pool, do_items, &ctx) : stk_pool_share(ctx.pool, do_items, &ctx, n));
+        cr_assert_eq(ctx.n_wrong, 0);
+        for (uint32_t phase = 0; phase < N_PHASE; phase++)
+            for (uint32_t i = 0; i < n; i++) cr_assert_eq(ctx.value[phase][i], phase + 1, "each item is done once");
+        cr_assert_eq(ctx.called[0], 1);
+        for (uint32_t w = 1; w < n_worker; w++) cr_assert(ctx.called[w] <= 1 && (!all || ctx.called[w]));
+        cr_assert(n > 1 || all || n_worker == 1 || !ctx.called[1], "one item is the caller's");
     }
     stk_pool_close(&ctx.pool);
+}
+
+Test(pool, items_are_done_once_and_phases_order_memory) {
+    static const uint32_t sizes[] = {1, 2, 3, 8}, items[] = {0, 1, 2, 7, 100};
+    for (uint32_t s = 0; s < STK_ARRAY_LEN(sizes); s++)
+        for (uint32_t i = 0; i < STK_ARRAY_LEN(items); i++) check_items(sizes[s], items[i], false);
+    check_items(3, N_ITEM, false);
+}
+
+Test(pool, items_in_a_run_of_all_workers) {
+    check_items(1, 100, true);
+    check_items(3, 100, true);
+    check_items(3, 1, true);
+}
+
+Test(pool, parts_are_neighbours_and_cover_all_items) {
+    static const uint32_t sizes[] = {1, 2, 3, 7, 64}, items[] = {0, 1, 2, 63, 64, 1000};
+    for (uint32_t s = 0; s < STK_ARRAY_LEN(sizes); s++) {
+        stk_pool *pool = open_pool(sizes[s]);
+        for (uint32_t i = 0; i < STK_ARRAY_LEN(items); i++) {
+            uint32_t at = 0, begin, end;
+            for (uint32_t w = 0; w < sizes[s]; w++, at = end) {
+                stk_pool_part(pool, w, items[i], &begin, &end);
+                cr_assert(begin == at && end >= begin && end - begin <= items[i] / sizes[s] + 1);
+            }
+            cr_assert_eq(at, items[i]);
+        }
+        stk_pool_close(&pool);
+    }
+}
+
+typedef struct own_ctx {
+    stk_pool *pool;
+    bool in_part;
+} own_ctx;
+
+static void take_alone(void *p, uint32_t worker) {
+    own_ctx *ctx = p;
+    if (worker) return;
+    uint32_t begin, end, i = stk_pool_take(ctx->pool, 0, 0, 90);
+    stk_pool_part(ctx->pool, 0, 90, &begin, &end);
+    ctx->in_part = i == begin && end > begin + 1 && stk_pool_take(ctx->pool, 0, 0, 90) == begin + 1;
+    for (uint32_t left = 88; left > 0; left--) cr_assert_lt(stk_pool_take(ctx->pool, 0, 0, 90), 90);
+    cr_assert_eq(stk_pool_take(ctx->pool, 0, 0, 90), 90, "the caller does everything where nobody helps");
+    stk_pool_finish(ctx->pool, 0, 0, 90);
+}
+
+Test(pool, a_worker_begins_with_its_part) {
+    own_ctx ctx = {.pool = open_pool(3)};
+    stk_pool_share(ctx.pool, take_alone, &ctx, 90);
+    cr_assert(ctx.in_part);
+    stk_pool_close(&ctx.pool);
+}
+
+Test(pool, the_caller_is_bound_for_a_while) {
+    cpu_set_t before, during, after;
+    stk_pool *pool = open_pool(2);
+    cr_assert_eq(sched_getaffinity(0, sizeof before, &before), 0);
+    stk_pool_bind(pool);
+    cr_assert_eq(sched_getaffinity(0, sizeof during, &during), 0);
+    cr_assert_eq(CPU_COUNT(&during), CPU_COUNT(&before) < 2 ? CPU_COUNT(&before) : 1);
+    stk_pool_unbind(pool);
+    cr_assert_eq(sched_getaffinity(0, sizeof after, &after), 0);
+    cr_assert(CPU_EQUAL(&before, &after));
+    stk_pool_unbind(pool);
+    stk_pool_close(&pool);
 }
 
 typedef struct state_ctx {

@@ -23,8 +23,9 @@ static stk_prefetch *begin(const char *predictor, uint32_t depth) {
                                                             .layer_class = layer_class,
                                                             .policy = "lru"}),
                  0, "%s", stk_error_detail());
-    cr_assert_eq(stk_prefetch_open(&p, &(stk_prefetch_config){predictor, depth, N_LAYER, N_EXPERT, K, 0, cache}), 0, "%s",
-                 stk_error_detail());
+    cr_assert_eq(
+        stk_prefetch_open(&p, &(stk_prefetch_config){predictor, NULL, depth, N_LAYER, N_EXPERT, K, 0, cache, NULL, NULL}), 0,
+        "%s", stk_error_detail());
     return p;
 }
 
@@ -95,6 +96,7 @@ Test(prefetch, reads_what_is_likely_and_absent_alone) {
 
 Test(prefetch, wrong_configurations_are_refused) {
     stk_prefetch *p;
-    cr_assert_eq(stk_prefetch_open(&p, &(stk_prefetch_config){"oracle", 1, N_LAYER, N_EXPERT, K, 0, NULL}), STK_EINVAL);
+    cr_assert_eq(stk_prefetch_open(&p, &(stk_prefetch_config){"oracle", NULL, 1, N_LAYER, N_EXPERT, K, 0, NULL, NULL, NULL}),
+                 STK_EINVAL);
     cr_assert(p == NULL && strstr(stk_error_detail(), "oracle"));
 }

@@ -108,25 +108,28 @@ Test(slots, bytes_left_over_go_to_the_greatest_remainder) {
     stk_catalogue_close(&cat);
 }
 
-Test(slots, arena_holds_every_slot_apart) {
+Test(slots, each_class_holds_its_slots_apart) {
     stk_catalogue *cat = three_classes();
     const uint32_t n_slot[3] = {3, 2, 1};
     stk_slots *slots = NULL;
     cr_assert_eq(stk_slots_open(&slots, cat, n_slot, false), 0, "%s", stk_error_detail());
-    void *base;
-    uint64_t bytes, wanted = 0;
-    stk_slots_arena(slots, &base, &bytes);
+    uint64_t wanted = 0;
     for (uint32_t c = 0; c < 3; c++) {
+        void *base;
+        uint64_t bytes, at_bytes = 0;
+        stk_slots_region(slots, c, &base, &bytes);
         cr_assert_eq(stk_slots_n(slots, c), n_slot[c]);
         for (uint32_t s = 0; s < n_slot[c]; s++) {
             char *at = stk_slots_at(slots, c, s);
             cr_assert_eq((uintptr_t)at % 4096, 0);
-            cr_assert_eq(at, (char *)base + wanted);
+            cr_assert_eq(at, (char *)base + at_bytes);
             memset(at, (int)(c * 10 + s), stk_catalogue_class(cat, c)->slot_bytes);
-            wanted += stk_catalogue_class(cat, c)->slot_bytes;
+            at_bytes += stk_catalogue_class(cat, c)->slot_bytes;
         }
+        cr_assert_eq(bytes, at_bytes);
+        wanted += bytes;
     }
-    cr_assert_eq(bytes, wanted);
+    cr_assert_eq(stk_slots_bytes(slots), wanted);
     cr_assert_eq(*(char *)stk_slots_at(slots, 1, 0), 10);
     cr_assert_eq(stk_slots_huge_bytes(slots), 0); /* below 64 MiB */
     stk_slots_close(&slots);
@@ -142,5 +145,30 @@ Test(slots, refuses_counts_without_meaning) {
     cr_assert_eq(stk_slots_open(&slots, cat, (const uint32_t[]){3, 1, 9}, false), STK_EINVAL);
     cr_assert(strstr(stk_error_detail(), "expected 1 to 8"), "%s", stk_error_detail());
     cr_assert_null(slots);
+    stk_catalogue_close(&cat);
+}
+
+Test(slots, a_class_grows_and_shrinks_where_it_is) {
+    stk_catalogue *cat = three_classes();
+    const uint32_t n_slot[3] = {3, 2, 1};
+    stk_slots *slots = NULL;
+    cr_assert_eq(stk_slots_open(&slots, cat, n_slot, false), 0, "%s", stk_error_detail());
+    uint64_t slot_bytes = stk_catalogue_class(cat, 0)->slot_bytes;
+    uint32_t n_expert = stk_catalogue_class(cat, 0)->n_expert;
+    char *first = stk_slots_at(slots, 0, 0);
+    memset(first, 7, 3 * slot_bytes);
+    cr_assert_eq(stk_slots_resize(slots, 0, n_expert), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_slots_n(slots, 0), n_expert);
+    cr_assert_eq(stk_slots_at(slots, 0, 0), first);
+    for (uint64_t i = 0; i < n_expert * slot_bytes; i += 512) cr_assert_eq(first[i], i < 3 * slot_bytes ? 7 : 0);
+    memset(first, 9, n_expert * slot_bytes);
+    cr_assert_eq(stk_slots_resize(slots, 0, 1), 0);
+    for (uint64_t i = 0; i < slot_bytes; i += 512) cr_assert_eq(first[i], 9);
+    cr_assert_eq(stk_slots_resize(slots, 0, 2), 0);
+    cr_assert_eq(first[slot_bytes], 0, "memory that was given back came back with its contents");
+    cr_assert_eq(stk_slots_resize(slots, 0, n_expert + 1), STK_EINVAL);
+    cr_assert_eq(stk_slots_resize(slots, 0, 0), STK_EINVAL);
+    cr_assert_eq(stk_slots_n(slots, 0), 2);
+    stk_slots_close(&slots);
     stk_catalogue_close(&cat);
 }

@@ -93,7 +93,10 @@ Test(trace_header, every_cut_and_damaged_byte_is_refused_or_harmless) {
         stk_trace_header got;
         uint8_t *exact = malloc(cut + 1); /* so that the address sanitizer sees a read past the end */
         memcpy(exact, bytes, cut);
-        cr_assert_eq(stk_trace_header_get(exact, cut, &got), STK_EFORMAT, "cut at %zu", cut);
+        bool first = cut == n - 12; /* version 1 ends before the state: its length and 11 bytes */
+        cr_assert_eq(stk_trace_header_get(exact, cut, &got), first ? 0 : STK_EFORMAT, "cut at %zu", cut);
+        cr_assert_eq(got.state_bytes, 0);
+        stk_trace_header_free(&got);
         free(exact);
     }
     for (size_t at = 0; at < n; at++)

@@ -89,6 +89,7 @@ static stk_cost costs(void) {
         c.dense_step_ns[i] = 100000;
     }
     c.arrive_ns_per_byte = 0.05;
+    c.event_ns = c.lookahead_ns = c.wake_ns = c.read_ns_per_byte = 1e-9; /* nothing, unless a test says otherwise */
     return c;
 }
 
@@ -250,11 +251,49 @@ Test(virtual, a_read_ahead_that_began_is_waited_for_and_the_rest_yields) {
     two_layers(w, 0, 0, 1, 2); /* a wrong guess */
     end(w, &c);
     stk_replay_result r = run("emu:1G,0us");
-    /* 375 us into the read ahead its second part is under way, for 225 us more; then the demand's three, as ever. What of the
-     * read ahead is left is never waited for; the part that landed is packed while there is nothing better to do. */
-    double first = 300 + 3 * read_us + part_us + down_us, second = 300 + 225 + 3 * read_us + part_us + down_us;
+    /* A read ahead is in flight in three pieces of at most 256 KiB: 375 us into it its first part has landed, in two of them, and
+     * two pieces of its second and one of its third are under way, for 487 us more; then the demand's three, as ever. What of the
+     * read ahead is left is never waited for; what landed is packed while there is nothing better to do. */
+    double piece_us = 262.144, ahead_us = 2 * read_us + piece_us - 375;
+    double first = 300 + 3 * read_us + part_us + down_us, second = 300 + ahead_us + 3 * read_us + part_us + down_us;
     cr_assert_float_eq((double)r.virtual_ns, (first + second + 100) * 1e3, 1000);
     cr_assert(r.stats.n_prefetch == 1 && r.stats.n_prefetch_used == 0 && r.stats.n_miss == 2);
     cr_assert_eq(r.stats.bytes, 9 * PART);
     unlink(path);
+}
+
+/* ---- What a token costs besides ---- */
+
+static stk_replay_result run_with(stk_cost c) {
+    stk_trace_writer *w = begin();
+    token(w, 0, 0, 1);
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,0us");
+    unlink(path);
+    return r;
+}
+
+Test(virtual, events_and_waking_up_take_time) {
+    stk_cost c = costs();
+    uint64_t before = run_with(c).virtual_ns;
+    c.event_ns = 7000;
+    cr_assert_eq(run_with(c).virtual_ns, before, "what an event costs passes while its reads are waited for");
+    c.event_ns = 1e-9;
+    c.wake_ns = 11000;
+    /* Two waits; packing the first expert and computing it hide behind the second read, and so does waking up for it. */
+    cr_assert_float_eq((double)run_with(c).virtual_ns, (double)before + 11000, 10);
+}
+
+/* A byte read beside work costs the work; beside waiting it costs nothing. */
+Test(virtual, reading_slows_down_the_work_beside_it) {
+    stk_cost c = costs();
+    for (int i = 0; i < STK_COST_POINTS; i++) c.expert_ns_per_byte[i] = 0.6;
+    stk_replay_result alone = run_with(c);
+    c.read_ns_per_byte = 0.1;
+    stk_replay_result beside = run_with(c);
+    /* The first expert is computed from 1,350 us on; one piece of 512 KiB of the second comes back at 1,824 us, the other after.
+     */
+    cr_assert_float_eq((double)(beside.stats.expert_ns - alone.stats.expert_ns), 0.1 * (512 << 10), 10);
+    cr_assert_eq(beside.stats.dense_ns, alone.stats.dense_ns, "nothing is read beside the dense part");
+    cr_assert_eq(beside.virtual_ns, alone.virtual_ns, "it is waiting that gets shorter");
 }

@@ -49,8 +49,11 @@ class TenLines(stoker.Policy):
 
 
 def write(model: stoker.Model, policy: object, trace: Optional[Path]) -> tuple[str, stoker.Stats]:
-    """Continues the prompts, each from an empty context. Returns the text and the counters."""
-    with stoker.Engine(model, ram="6M", policy=policy, trace=trace) as engine:
+    """
+    Continues the prompts, each from an empty context; nothing is read ahead, so that what hits is the policy's doing. Returns the text and
+    the counters.
+    """
+    with stoker.Engine(model, ram="6M", policy=policy, predictor="none", trace=trace) as engine:
         text = ""
         for prompt in PROMPTS:
             engine.trim(0, 0)

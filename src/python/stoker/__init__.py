@@ -1,6 +1,6 @@
 """
 Stoker runs Mixture-of-Experts language models that are larger than memory. This package drives its C library: models, engines and
-sessions; replays of traces; eviction policies in Python.
+sessions; replays of traces; eviction policies and predictors in Python.
 
     import stoker
 
@@ -12,7 +12,7 @@ The output never depends on what was cached: logits are the same bits for every 
 """
 
 from ._native import ABI_VERSION, library_path, set_log, version
-from ._structs import ReplayCount, Stats
+from ._structs import PredictCount, ReplayCount, Stats
 from .engine import Engine, MemoryInfo
 from .errors import (
     BudgetError,
@@ -20,20 +20,24 @@ from .errors import (
     ContextFullError,
     DeviceLostError,
     FormatError,
+    HookError,
     InvalidArgumentError,
     LibraryError,
     NoSpaceError,
     OutOfMemoryError,
     PolicyError,
+    PredictorError,
     ReadWriteError,
     StateError,
     StokerError,
     UnsupportedError,
 )
 from .machine import Finding, Limits, MachineInfo, calibrate, check_cost, doctor, machine, measure_limits
+from .methods import Method, Param, list_policies, list_predictors
 from .model import Decoder, Metadata, Model, ModelInfo, TensorInfo
 from .policies import DecayedFrequency, PythonLRU, ScoreLRU
-from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Why
+from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Tokens, Why
+from .predictor import BatchPredictor, Predictor, PredictorEvent
 from .profile import SPAN, Profile, stage_names
 from .replay import ReplayResult, SweepPoint, grid, replay, sweep
 from .sampler import GREEDY, Sampler, Sampling
@@ -47,6 +51,7 @@ __all__ = [
     "GREEDY",
     "NO_EXPERT",
     "SPAN",
+    "BatchPredictor",
     "BudgetError",
     "Busy",
     "CanceledError",
@@ -60,18 +65,25 @@ __all__ = [
     "Finding",
     "FormatError",
     "Generation",
+    "HookError",
     "InvalidArgumentError",
     "LibraryError",
     "Limits",
     "MachineInfo",
     "MemoryInfo",
     "Metadata",
+    "Method",
     "Model",
     "ModelInfo",
     "NoSpaceError",
     "OutOfMemoryError",
+    "Param",
     "Policy",
     "PolicyError",
+    "PredictCount",
+    "Predictor",
+    "PredictorError",
+    "PredictorEvent",
     "Profile",
     "PythonLRU",
     "ReadWriteError",
@@ -87,6 +99,7 @@ __all__ = [
     "StokerError",
     "SweepPoint",
     "TensorInfo",
+    "Tokens",
     "Trace",
     "TraceEvent",
     "TraceInfo",
@@ -98,6 +111,8 @@ __all__ = [
     "doctor",
     "grid",
     "library_path",
+    "list_policies",
+    "list_predictors",
     "machine",
     "measure_limits",
     "parse_bytes",

@@ -10,29 +10,27 @@ from typing import Any, Callable, Optional, Union
 import numpy as np
 
 from . import _structs as s
+from ._faults import Faults
 from .errors import InvalidArgumentError, PolicyError, StokerError
-from .policy import Busy, Event, Events, Policy, ScorePolicy, Why
+from .policy import Busy, Event, Events, Policy, ScorePolicy, Tokens, Why
 
 AnyPolicy = Union[Policy, ScorePolicy]
 PolicyLike = Union[None, str, AnyPolicy, Callable[[], AnyPolicy]]
 
-_FAILED = -10  # what a hook returns for an exception; its text stays here
 _WHY = tuple(Why)
 
 
-class Hooks:
-    """
-    The struct of callbacks for one engine or replay, and what its policy raised. Exceptions cannot pass through C: a hook keeps
-    them and returns an error, on which the library lets LRU decide; `raise_faults` brings them back afterwards.
-    """
+class Hooks(Faults):
+    """The struct of callbacks for one engine or replay, and what its policy raised."""
+
+    _error = PolicyError
+    _instead = "LRU decided instead"
 
     def __init__(self, make: Union[AnyPolicy, Callable[[], AnyPolicy]]) -> None:
+        super().__init__()
         self._make: Callable[[], AnyPolicy]
         self._next: Optional[AnyPolicy] = None  # made already, for the next instance
         self._instances: list[AnyPolicy] = []
-        self._raised: list[BaseException] = []
-        self._n_fault = 0
-        self._first_fault = ""
         self._n_event = 0
         self._opened_ahead = False  # a ScorePolicy, by score_run
         self._n_more = 0  # sizes of experts, beyond the first, that share a ScorePolicy
@@ -117,10 +115,6 @@ class Hooks:
 
     # ---- What the library calls ----
 
-    def _failed(self, error: BaseException) -> int:
-        self._raised.append(error)
-        return _FAILED
-
     def _open(self, _user: object, shape: Any, out: Any) -> int:
         try:
             policy = self._new()
@@ -151,9 +145,7 @@ class Hooks:
         try:
             self._instances[number - 1].close()
         except BaseException as error:
-            self._raised.append(error)
-            self._n_fault += 1
-            self._first_fault = self._first_fault or "its close failed"
+            self._failed_close(error)
 
     def _touch(self, number: int, struct: Any) -> int:
         try:
@@ -213,44 +205,12 @@ class Hooks:
     def _score(self, number: int, struct: Any, out: Any) -> int:
         try:
             policy = self._instances[number - 1]
-            events = one_event(struct.contents, policy, self._n_event)
+            events = one_event(struct.contents, policy.n_expert, policy.n_key, self._n_event)
             self._n_event += 1
             np.ctypeslib.as_array(out, (events.n_lookup,))[:] = checked_scores(policy, events)
             return 0
         except BaseException as error:
             return self._failed(error)
-
-    def _fault(self, _number: int, _code: int, detail: bytes) -> None:
-        self._n_fault += 1
-        self._first_fault = self._first_fault or detail.decode("utf-8", "replace")
-
-    # ---- Afterwards ----
-
-    def raise_failed_open(self) -> None:
-        """Opening failed: if because of the policy's own open, raises what that raised."""
-        if self._raised:
-            raised, self._raised = self._raised, []
-            raise raised[0]
-
-    def take_fault(self) -> Optional[PolicyError]:
-        """What there is to raise since the last call; KeyboardInterrupt and its like are raised as they are."""
-        if not self._n_fault and not self._raised:
-            return None
-        raised, n_fault, text = self._raised, max(self._n_fault, 1), self._first_fault
-        self._raised, self._n_fault, self._first_fault = [], 0, ""
-        for error in raised:
-            if not isinstance(error, Exception):
-                raise error
-        why = f"{type(raised[0]).__name__}: {raised[0]}" if raised else text
-        many = f" ({n_fault} events)" if n_fault > 1 else ""
-        fault = PolicyError(f"policy {self.name}: {text or 'it failed'}: {why}; LRU decided instead{many}", n_fault=n_fault)
-        fault.__cause__ = raised[0] if raised else None
-        return fault
-
-    def raise_faults(self) -> None:
-        fault = self.take_fault()
-        if fault is not None:
-            raise fault
 
 
 def _no_second() -> AnyPolicy:
@@ -260,12 +220,12 @@ def _no_second() -> AnyPolicy:
 _OPTIONAL = ("touch", "admit", "inserted", "evicted", "resized")
 
 
-def one_event(struct: Any, policy: AnyPolicy, index: int) -> Events:
+def one_event(struct: Any, n_expert: int, n_key: int, index: int, tokens: Optional[Tokens] = None) -> Events:
     """An event of the library as a table of one."""
     n = struct.n
     return Events(
-        n_expert=policy.n_expert,
-        n_key=policy.n_key,
+        n_expert=n_expert,
+        n_key=n_key,
         index=index,
         layer=np.array([struct.layer], np.uint32),
         step=np.array([struct.step], np.uint64),
@@ -273,6 +233,7 @@ def one_event(struct: Any, policy: AnyPolicy, index: int) -> Events:
         first=np.array([0, n], np.int64),
         keys=np.array(struct.keys[:n], np.uint32),
         counts=np.array(struct.counts[:n], np.uint32),
+        tokens=tokens,
     )
 
 

@@ -1,4 +1,7 @@
-"""The structs of stoker.h. A class's annotations are its fields: one place for the C layout and for the types that Python sees."""
+"""The structs of stoker.h. A class's annotations are its fields: one place for the C layout and for the types that Python sees.
+
+Long because it follows one header.
+"""
 
 from __future__ import annotations
 
@@ -161,6 +164,43 @@ class PolicyHooksStruct(Struct):
     fault: Annotated[Any, FaultFn]
 
 
+class PredictionStruct(c.Structure):
+    _fields_ = [("expert", c.c_uint32), ("p", c.c_float)]
+
+
+@layout
+class PredictorShapeStruct(Struct):
+    n_layer: U32
+    n_expert: U32
+    k: U32
+    depth: U32
+    n_max: U32
+    seed: U64
+
+
+PredictorOpenFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(PredictorShapeStruct), c.POINTER(c.c_void_p))
+ObserveFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(PolicyEventStruct), c.POINTER(c.c_float), c.c_uint32)
+SuggestFn = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_uint32, c.c_uint32, c.POINTER(PredictionStruct), c.c_uint32)
+
+
+@layout
+class PredictorHooksStruct(Struct):
+    wants_lookahead: U32
+    name: Text
+    user: Address
+    open: Annotated[Any, PredictorOpenFn]
+    close: Annotated[Any, CloseFn]
+    observe: Annotated[Any, ObserveFn]
+    suggest: Annotated[Any, SuggestFn]
+    list: Annotated[Any, c.POINTER(PredictionStruct)]
+    first: PointerU64
+    n_list: U64
+    n_event: U64
+    depth: U32
+    reserved: U32
+    fault: Annotated[Any, FaultFn]
+
+
 @layout
 class EngineOptionsStruct(Struct):
     n_ctx: U32
@@ -185,14 +225,16 @@ class EngineOptionsStruct(Struct):
     reserved2: U32
     cost: Text
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    warm: Text
+    no_watch: U32
+    n_cpu_layers: U32
+    predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
     device: Text
     vram_policy: Text
     vram_bytes: U64
     vram_cap_bytes: U64
     pin_bytes: U64
     staging_bytes: U64
-    n_cpu_layers: U32
-    reserved3: U32
 
 
 @layout
@@ -209,7 +251,7 @@ class MemoryInfoStruct(Struct):
     io: Text
     cpu: Text
     n_threads: U32
-    n_vram_slot: U32
+    n_warm: U32
     device: Text
     vram_bytes: U64
     vram_dense_bytes: U64
@@ -218,7 +260,7 @@ class MemoryInfoStruct(Struct):
     vram_free_bytes: U64
     pinned_bytes: U64
     n_device_layer: U32
-    reserved: U32
+    n_vram_slot: U32
 
 
 @layout
@@ -255,6 +297,7 @@ class Stats(Struct):
     trace_ns: U64
     n_prefetch: U64
     n_prefetch_used: U64
+    n_switch: U64
     n_vram_hit: U64
     n_fetch: U64
     n_fetch_failed: U64
@@ -354,6 +397,7 @@ class TraceInfoStruct(Struct):
     model: Text
     policy: Text
     io: Text
+    params: Text
 
 
 @layout
@@ -397,6 +441,10 @@ class ReplayCount(c.Structure):
     bytes: U64
     read_bytes: U64
     step_ns: U64
+    dense_ns: U64
+    expert_ns: U64
+    arrive_ns: U64
+    wait_ns: U64
 
     _fields_ = [(name, c.c_uint64) for name in __annotations__]
 
@@ -407,6 +455,41 @@ class ReplayCount(c.Structure):
 
     def __repr__(self) -> str:
         return f"ReplayCount({', '.join(f'{name}={getattr(self, name)}' for name in field_names(ReplayCount))})"
+
+
+class PredictCount(c.Structure):
+    """
+    How predictions did against what was then used: of `n_event` events that something was predicted for, with `n_lookup` distinct
+    experts, an event's n experts are looked for among its first n predictions (`n_found`) and its first 2n (`n_found2`). `n_predicted`
+    experts were named in all, `n_used` of them used.
+    """
+
+    n_event: U64
+    n_lookup: U64
+    n_found: U64
+    n_found2: U64
+    n_predicted: U64
+    n_used: U64
+
+    _fields_ = [(name, c.c_uint64) for name in __annotations__]
+
+    @property
+    def recall(self) -> float:
+        """Share of the experts used that were among as many predictions (recall@k), 0 to 1; 0 where nothing was predicted."""
+        return self.n_found / self.n_lookup if self.n_lookup else 0.0
+
+    @property
+    def recall2(self) -> float:
+        """The same among twice as many predictions (recall@2k)."""
+        return self.n_found2 / self.n_lookup if self.n_lookup else 0.0
+
+    @property
+    def precision(self) -> float:
+        """Share of the predictions that were used, 0 to 1; 0 without any."""
+        return self.n_used / self.n_predicted if self.n_predicted else 0.0
+
+    def __repr__(self) -> str:
+        return f"PredictCount({', '.join(f'{name}={getattr(self, name)}' for name in field_names(PredictCount))})"
 
 
 class ReplayLayerStruct(c.Structure):
@@ -425,6 +508,7 @@ class ReplayDetailStruct(Struct):
     n_layer_max: U32
     n_layer: U32
     policy: Annotated[Any, c.c_char * 64]
+    predicted: Annotated[Any, PredictCount * 3]
 
 
 @layout
@@ -445,6 +529,10 @@ class ReplayOptionsStruct(Struct):
     expert_bytes: U64
     detail: Annotated[Any, c.POINTER(ReplayDetailStruct)]
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
+    predictor: Text
+    predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
+    predict_depth: U32
+    reserved: U32
 
 
 @layout
@@ -469,6 +557,25 @@ class SynthOptionsStruct(Struct):
     progress_user: Address
 
 
+@layout
+class MethodInfoStruct(Struct):
+    n_param: U32
+    name: Text
+    idea: Text
+    replay_only: U32
+    reserved: U32
+
+
+@layout
+class ParamInfoStruct(Struct):
+    reserved: U32
+    name: Text
+    what: Text
+    least: F64
+    most: F64
+    initial: F64
+
+
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
@@ -477,6 +584,12 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_policy_event": PolicyEventStruct,
     "stk_policy_shape": PolicyShapeStruct,
     "stk_policy_hooks": PolicyHooksStruct,
+    "stk_method_info": MethodInfoStruct,
+    "stk_param_info": ParamInfoStruct,
+    "stk_prediction": PredictionStruct,
+    "stk_predict_count": PredictCount,
+    "stk_predictor_shape": PredictorShapeStruct,
+    "stk_predictor_hooks": PredictorHooksStruct,
     "stk_engine_options": EngineOptionsStruct,
     "stk_memory_info": MemoryInfoStruct,
     "stk_batch": BatchStruct,

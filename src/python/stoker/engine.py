@@ -13,9 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs as s
+from ._faults import Faults, take_first
 from ._handle import Handle
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
+from ._predictor_hooks import PredictorHooks, PredictorLike
 from .errors import InvalidArgumentError, StateError
 from .model import Ids, Model, PathLike, encode_path, from_struct, ids_array
 from .profile import Profile
@@ -46,6 +48,7 @@ class MemoryInfo:
     huge_bytes: int
     io: str
     cpu: str
+    n_warm: int
     n_vram_slot: int
     device: str
     vram_bytes: int
@@ -99,8 +102,10 @@ class Engine(Handle):
     :param threads: 0: the physical cores that this process may use.
     :param kv: "f16" or "f32", or a pair for K and V.
     :param io: "auto", "uring", "pread", or a modelled drive "emu:BANDWIDTH,LATENCY".
-    :param policy: the name of a built-in policy, or one in Python: see `stoker.Policy`.
-    :param predictor: what is read ahead of its use, "none" for nothing; None: "gate".
+    :param policy: a built-in policy, "lru" or with parameters "lrfu:decay=0.9" (see `stoker.list_policies`), or one in Python: see
+        `stoker.Policy`.
+    :param predictor: what predicts the experts that are read ahead of their use: a built-in predictor (see `stoker.list_predictors`),
+        "none", or one in Python: see `stoker.Predictor`; None: "gate". Nothing is predicted where every expert has a slot.
     :param device: "cuda", "emu" (emulated on the CPU, slowly), "none"; None: a GPU if there is one.
     :param vram: bytes of expert slots in the device's memory, 0 for none; None: what is free, less a margin.
     :param n_cpu_layers: the first layers, whose attention stays on the CPU.
@@ -108,6 +113,8 @@ class Engine(Handle):
     :param cost: a file of `calibrate` to start the cost table from.
     :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
     :param trace: a file to record the run to; it is complete when the engine is closed.
+    :param warm: a file that keeps what the cache and the predictor know from run to run: read now if it is there, written by `close`.
+    :param watch: turn reading ahead off while it does not pay.
     :param progress: called with (what, bytes done, bytes in all) while weights are read; returning False cancels.
     :raises BudgetError: names the least that would do.
     """
@@ -129,7 +136,7 @@ class Engine(Handle):
         seed: int = 0,
         io: Optional[str] = None,
         policy: PolicyLike = None,
-        predictor: Optional[str] = None,
+        predictor: PredictorLike = None,
         device: Optional[str] = None,
         vram: Optional[Union[int, str]] = None,
         n_cpu_layers: int = 0,
@@ -137,6 +144,8 @@ class Engine(Handle):
         cost: Optional[PathLike] = None,
         cpu: Optional[str] = None,
         trace: Optional[PathLike] = None,
+        warm: Optional[PathLike] = None,
+        watch: bool = True,
         progress: Optional[Callable[[str, int, int], object]] = None,
     ) -> None:
         self._owns_model = not isinstance(model, Model)
@@ -161,8 +170,6 @@ class Engine(Handle):
                 o.vram_bytes = _NO_VRAM if vram == 0 else parse_bytes(vram)
             if device is not None:
                 o.device = device.encode()
-            if predictor is not None:
-                o.predictor = predictor.encode()
             o.predict_depth = as_int(predict_depth, "predict_depth")
             if cost is not None:
                 o.cost = encode_path(cost)
@@ -170,18 +177,26 @@ class Engine(Handle):
                 o.cpu = cpu.encode()
             if trace is not None:
                 o.trace = encode_path(trace)
+            if warm is not None:
+                o.warm = encode_path(warm)
+            o.no_watch = not watch
             callbacks = Callbacks()
             o.progress = callbacks.progress(progress)
-            self._hooks = Hooks.of(policy)
-            if self._hooks is not None:
-                o.hooks = c.pointer(self._hooks.struct)
+            policy_hooks, predictor_hooks = Hooks.of(policy), PredictorHooks.of(predictor)
+            if policy_hooks is not None:
+                o.hooks = c.pointer(policy_hooks.struct)
             elif policy is not None:
                 o.policy = str(policy).encode()
+            if predictor_hooks is not None:
+                o.predictor_hooks = c.pointer(predictor_hooks.struct)
+            elif predictor is not None:
+                o.predictor = str(predictor).encode()
+            self._hooks: list[Faults] = [each for each in (policy_hooks, predictor_hooks) if each is not None]
             out = c.c_void_p()
             with self.model._use() as m:
                 rc = lib().stk_engine_open(c.byref(out), m, c.byref(o))
-                if self._hooks is not None and rc < 0:
-                    self._hooks.raise_failed_open()
+                for each in self._hooks if rc < 0 else ():
+                    each.raise_failed_open()
                 check(rc, callbacks)
         except BaseException:
             if self._owns_model:
@@ -216,7 +231,7 @@ class Engine(Handle):
         """
         Ends the trace and frees all. Where an array of `logits(copy=False)` is still in use, the memory is freed when it is not.
 
-        :raises ReadWriteError, NoSpaceError: the trace could not be ended; the engine is closed anyway.
+        :raises ReadWriteError, NoSpaceError: the trace or the file of `warm` could not be written; the engine is closed anyway.
         """
         super().close()
 
@@ -246,7 +261,7 @@ class Engine(Handle):
         :param pos: [n] positions; None: each continues its sequence.
         :param logits: which entries compute logits: "last", "all", or [n] flags.
         :returns: n
-        :raises PolicyError: a policy in Python failed; the step was finished, and its results are there.
+        :raises PolicyError, PredictorError: a policy or predictor in Python failed; the step was finished, and its results are there.
         :raises StateError: an array of `logits(copy=False)` or `hidden(copy=False)` is still in use.
         """
         array = ids_array(tokens)
@@ -279,12 +294,12 @@ class Engine(Handle):
             rc = lib().stk_step(p, c.byref(batch))
             if rc >= 0:
                 self._n_step_tokens = n
-        self._raise_policy_errors(rc < 0)
+        self._raise_hook_errors(rc < 0)
         check(rc)
 
-    def _raise_policy_errors(self, failed: bool = False) -> None:
-        if self._hooks is not None and not failed:
-            self._hooks.raise_faults()
+    def _raise_hook_errors(self, failed: bool = False) -> None:
+        if self._hooks and not failed:
+            _raise_faults(self._hooks)
 
     def cancel(self) -> None:
         """Makes the running or next step raise CanceledError at the next layer. Any thread may call it."""
@@ -382,7 +397,24 @@ class Engine(Handle):
         """Drops every expert from the cache: a cold start."""
         with self._use() as p:
             check(lib().stk_engine_drop_experts(p))
-        self._raise_policy_errors()
+        self._raise_hook_errors()
+
+    def resize(self, ram: Union[int, str]) -> None:
+        """
+        Gives expert slots another budget, between steps: "8G" or bytes; more than all experts take counts as all. Where it is less,
+        the policy's victims leave and their memory goes back to the system; experts that stay keep their bytes.
+
+        :raises BudgetError: names the least, or what is free; nothing has changed.
+        """
+        with self._use() as p:
+            check(lib().stk_engine_resize(p, parse_bytes(ram)))
+        self.memory = self._get_memory()
+        self._raise_hook_errors()
+
+    def save_residency(self, path: PathLike) -> None:
+        """Writes what another engine of this model may take as `warm`, whole or not at all."""
+        with self._use() as p:
+            check(lib().stk_engine_save_residency(p, encode_path(path)))
 
     def stats(self) -> s.Stats:
         """Counters since the start or the last `reset_stats`."""
@@ -390,6 +422,13 @@ class Engine(Handle):
         with self._use() as p:
             check(lib().stk_engine_get_stats(p, c.byref(stats)))
         return stats
+
+    def predicted(self, depth: int = 1) -> s.PredictCount:
+        """How predictions `depth` layers ahead did since the start: `recall`, `precision`; all 0 where nothing is predicted."""
+        count = s.PredictCount()
+        with self._use() as p:
+            check(lib().stk_engine_get_predicted(p, as_int(depth, "depth"), c.byref(count)))
+        return count
 
     def reset_stats(self) -> None:
         """Counts from 0 again."""
@@ -422,7 +461,7 @@ class Engine(Handle):
         out = c.c_double()
         with self._use() as p:
             rc = lib().stk_engine_measure_drive(p, c.byref(out))
-        self._raise_policy_errors(rc < 0)
+        self._raise_hook_errors(rc < 0)
         check(rc)
         return out.value
 
@@ -453,10 +492,16 @@ def _kv_types(kv: Union[str, tuple[str, str]]) -> tuple[int, int]:
     return _KV[pair[0]], _KV[pair[1]]
 
 
+def _raise_faults(hooks: list[Faults]) -> None:
+    fault = take_first(*hooks)
+    if fault is not None:
+        raise fault
+
+
 class _Native:
     """What is left of an engine that was closed: freed at once, or when no array shows its memory any more."""
 
-    def __init__(self, pointer: int, model: Model, owns_model: bool, hooks: Optional[Hooks]) -> None:
+    def __init__(self, pointer: int, model: Model, owns_model: bool, hooks: list[Faults]) -> None:
         self._pointer, self._model, self._owns_model, self._hooks = pointer, model, owns_model, hooks
         self._n_view, self._pid = 0, os.getpid()
 
@@ -469,8 +514,7 @@ class _Native:
             self._model._n_engine -= 1
             if self._owns_model:
                 self._model.close()
-        if self._hooks is not None:
-            self._hooks.raise_faults()
+        _raise_faults(self._hooks)
 
     def close_after(self, views: list[Any]) -> None:
         self._n_view = len(views)

@@ -96,11 +96,11 @@ class LibraryError(StokerError, ImportError):
         super().__init__(detail, code)
 
 
-class PolicyError(StokerError):
+class HookError(StokerError):
     """
-    A policy in Python raised, or gave an answer that cannot be; LRU decided for that event, and the step or replay was finished.
-    `__cause__` is the first exception, if there was one; `n_fault` says how many events LRU decided; `result` is the
-    `ReplayResult` where a replay raised this.
+    A policy or predictor in Python raised, or gave an answer that cannot be; the step or replay was finished without it. `__cause__` is
+    the first exception, if there was one; `n_fault` says how many events it failed at; `result` is the `ReplayResult` where a replay
+    raised this.
     """
 
     def __init__(self, detail: str, code: Optional[int] = None, n_fault: int = 1, result: Any = None) -> None:
@@ -110,6 +110,14 @@ class PolicyError(StokerError):
 
     def __reduce__(self) -> Any:
         return type(self), (self.detail, self.code, self.n_fault, self.result)
+
+
+class PolicyError(HookError):
+    """A policy in Python failed; LRU decided for that event."""
+
+
+class PredictorError(HookError):
+    """A predictor in Python failed; nothing was predicted for that event."""
 
 
 _FAMILIES = (

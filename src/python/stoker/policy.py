@@ -13,7 +13,7 @@ a replay, at its end).
 from __future__ import annotations
 
 import enum
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -174,6 +174,17 @@ class Policy(_Shaped):
         raise NotImplementedError(f"{type(self).__name__} does not define victim")
 
 
+class Tokens(NamedTuple):
+    """
+    The tokens of events: sequence, position and id (-1: unknown), [n] int32; experts in rank order, [n, k] uint16, NO_EXPERT for none.
+    """
+
+    seq: npt.NDArray[np.int32]
+    pos: npt.NDArray[np.int32]
+    token: npt.NDArray[np.int32]
+    ids: npt.NDArray[np.uint16]
+
+
 class Events:
     """
     Events of a run as arrays: n_event events with n_lookup distinct experts together. Those of event i are
@@ -181,9 +192,12 @@ class Events:
 
     `layer`, `step` and `n_tok` are [n_event], `first` is [n_event + 1]; `keys` (ascending within an event) and `counts` (tokens of
     each expert) are [n_lookup]; keys are below `n_key`. `index` is the number of the first event in its run.
+
+    `tokens` are those of each event one after another, or None where they were not asked for: those of event i are `first_token[i]`
+    to `first_token[i + 1]`.
     """
 
-    __slots__ = ("counts", "first", "index", "keys", "layer", "n_expert", "n_key", "n_tok", "step")
+    __slots__ = ("counts", "first", "index", "keys", "layer", "n_expert", "n_key", "n_tok", "step", "tokens")
 
     def __init__(
         self,
@@ -197,9 +211,11 @@ class Events:
         first: npt.NDArray[np.int64],
         keys: npt.NDArray[np.uint32],
         counts: npt.NDArray[np.uint32],
+        tokens: Optional[Tokens] = None,
     ) -> None:
         self.n_expert, self.n_key, self.index = n_expert, n_key, index
         self.layer, self.step, self.n_tok, self.first, self.keys, self.counts = layer, step, n_tok, first, keys, counts
+        self.tokens = tokens
 
     @property
     def n_event(self) -> int:
@@ -222,9 +238,20 @@ class Events:
         """For each lookup the number of its event in the run, [n_lookup]."""
         return np.repeat(np.arange(self.index, self.index + self.n_event), np.diff(self.first))
 
+    @property
+    def first_token(self) -> npt.NDArray[np.int64]:
+        """Where the tokens of each event begin in `tokens`, [n_event + 1]."""
+        first = np.zeros(self.n_event + 1, np.int64)
+        np.cumsum(self.n_tok, out=first[1:])
+        return first
+
     def part(self, begin: int, end: int) -> Events:
         """Events begin to end, as views."""
         a, b = int(self.first[begin]), int(self.first[end])
+        tokens = self.tokens
+        if tokens is not None:
+            c, d = self.first_token[[begin, end]]
+            tokens = Tokens(tokens.seq[c:d], tokens.pos[c:d], tokens.token[c:d], tokens.ids[c:d])
         return Events(
             n_expert=self.n_expert,
             n_key=self.n_key,
@@ -235,6 +262,7 @@ class Events:
             first=self.first[begin : end + 1] - a,
             keys=self.keys[a:b],
             counts=self.counts[a:b],
+            tokens=tokens,
         )
 
 

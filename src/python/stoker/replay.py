@@ -15,9 +15,11 @@ from typing import Any, Callable, Optional, Union
 import numpy as np
 
 from . import _structs as s
+from ._faults import take_first
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
-from .errors import InvalidArgumentError, PolicyError, StokerError
+from ._predictor_hooks import PredictorHooks, PredictorLike
+from .errors import HookError, InvalidArgumentError, StokerError
 from .model import PathLike, encode_path
 from .policy import Events
 from .trace import Trace
@@ -27,6 +29,8 @@ _SCOPES = {"global": 0, "layer": 1}
 _RESETS = {"none": 0, "sequence": 1}
 # Events that a ScorePolicy is shown at a time in a replay.
 _CHUNK = 1 << 16
+# The same for a BatchPredictor, whose answers are tables of probabilities.
+_PREDICTED_CHUNK = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class ReplayResult:
     :param complete: False where the trace is cut off; the figures are those up to the cut.
     :param n_slot: slots of all sizes that the cache had, and their bytes, ram_bytes.
     :param prefill: counters of the steps that read a prompt; `decode`, of the others.
+    :param predicted: how predictions 1, 2 and 3 layers ahead did, where a predictor was asked; see `recall`.
     :param layers: figures by layer, a structured array [n_layer] of `layer` (its number in the model), `n_slot`, and n_event, n_lookup,
         n_hit, n_miss, n_evict, bytes, read_bytes of both phases together.
     """
@@ -50,6 +55,12 @@ class ReplayResult:
     prefill: s.ReplayCount = field(compare=False)
     decode: s.ReplayCount = field(compare=False)
     layers: Any = field(compare=False)
+    predicted: tuple[s.PredictCount, ...] = field(compare=False, default=())
+
+    @property
+    def recall(self) -> float:
+        """recall@k of predictions one layer ahead, 0 to 1: 0 where no predictor was asked."""
+        return self.predicted[0].recall if self.predicted else 0.0
 
     @property
     def hit_rate(self) -> float:
@@ -73,6 +84,8 @@ def replay(
     *,
     policy: PolicyLike = None,
     params: Optional[str] = None,
+    predictor: PredictorLike = None,
+    predict_depth: int = 0,
     ram: Union[int, str, None] = None,
     slots: int = 0,
     fraction: float = 0,
@@ -92,6 +105,9 @@ def replay(
     :param trace: a path or a `Trace` (whose events a `ScorePolicy` then need not read again), or several of one model, which are
         replayed as one run.
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
+    :param predictor: what predicts the experts to read ahead: a built-in predictor's name, "none", or one in Python (see
+        `stoker.Predictor`), without what only a live run knows; None: what the recorded run predicted. `predict_depth`: how many
+        layers ahead, up to 3; 0: 1.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer.
     :param reset: "none", or "sequence": each sequence begins with an empty cache (not for policies in Python).
@@ -102,6 +118,7 @@ def replay(
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.
     :raises StateError: a verifying replay differs from the recorded run; the text names the first difference.
     :raises PolicyError: a policy in Python failed; its `result` is that of the whole replay, with LRU where it failed.
+    :raises PredictorError: the same of a predictor, with nothing predicted where it failed.
     """
     if (ram is not None) + bool(slots) + bool(fraction) > 1:
         raise InvalidArgumentError("ram, slots and fraction exclude one another")
@@ -134,30 +151,50 @@ def replay(
         o.hooks = c.pointer(hooks.struct)
     elif policy is not None:
         o.policy = str(policy).encode()
+    o.predict_depth = as_int(predict_depth, "predict_depth", high=3)
+    predicts = PredictorHooks.of(predictor)
+    if predicts is not None:
+        if predicts.is_batch:
+            _predict(predicts, traces, o.predict_depth or 1, seed)
+        o.predictor_hooks = c.pointer(predicts.struct)
+    elif predictor is not None:
+        o.predictor = str(predictor).encode()
     detail, layers = _detail(traces[0] if traces else "")
     o.detail = c.pointer(detail)
     rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
-    if rc < 0 and hooks is not None:
-        hooks.raise_failed_open()
+    for each in (hooks, predicts):
+        if rc < 0 and each is not None:
+            each.raise_failed_open()
     check(rc, callbacks)
     result = _result(r, detail, layers)
-    fault = hooks.take_fault() if hooks is not None else None
+    fault = take_first(hooks, predicts)
     if fault is not None:
         fault.result = result
         raise fault
     return result
 
 
-def _events(traces: Sequence[PathLike]) -> Iterator[Events]:
-    """The events of traces in turn, some thousands at a time, numbered through."""
+def _open_traces(traces: Sequence[PathLike]) -> list[Trace]:
+    return [path if isinstance(path, Trace) else Trace(path) for path in traces]
+
+
+def _events(traces: Sequence[PathLike], size: int = _CHUNK, tokens: bool = False) -> Iterator[Events]:
+    """The events of traces in turn, `size` at a time, numbered through."""
     index = 0
-    for path in traces:
-        events = (path if isinstance(path, Trace) else Trace(path)).events()
-        for at in range(0, events.n_event, _CHUNK):
-            part = events.part(at, min(at + _CHUNK, events.n_event))
+    for trace in _open_traces(traces):
+        events = trace.events(tokens=tokens)
+        for at in range(0, events.n_event, size):
+            part = events.part(at, min(at + size, events.n_event))
             part.index = index
             index += part.n_event
             yield part
+
+
+def _predict(hooks: PredictorHooks, traces: Sequence[PathLike], depth: int, seed: int) -> None:
+    """Lets a BatchPredictor predict for the whole run."""
+    opened = _open_traces(traces)
+    info = opened[0].info
+    hooks.predict_run(_events(opened, _PREDICTED_CHUNK, tokens=True), info.n_layer, info.k, depth, seed)
 
 
 def _detail(first: PathLike) -> tuple[s.ReplayDetailStruct, Any]:
@@ -186,6 +223,7 @@ def _result(r: s.ReplayResultStruct, detail: s.ReplayDetailStruct, layers: Any) 
         prefill=s.ReplayCount.from_buffer_copy(detail.prefill),
         decode=s.ReplayCount.from_buffer_copy(detail.decode),
         layers=table,
+        predicted=tuple(s.PredictCount.from_buffer_copy(count) for count in detail.predicted),
     )
 
 
@@ -270,7 +308,7 @@ def _gather(
         for config, future in zip(todo, futures):
             try:
                 points.append(SweepPoint(config, future.result()))
-            except PolicyError as error:
+            except HookError as error:
                 points.append(SweepPoint(config, error.result, error))
             except Exception as error:
                 points.append(SweepPoint(config, None, error))

@@ -16,7 +16,7 @@ from ._handle import Handle
 from ._native import Callbacks, check, lib
 from .errors import InvalidArgumentError
 from .model import PathLike, encode_path, from_struct
-from .policy import NO_EXPERT, Events
+from .policy import NO_EXPERT, Events, Tokens
 from .units import as_int, parse_bytes
 
 _FORMATS = {"stoker": 0, "csv": 1}
@@ -112,23 +112,34 @@ class Trace:
                 weights=_copy(e.weights, np.float32, n, k) if e.weights else None,
             )
 
-    def events(self) -> Events:
-        """The whole trace as arrays, as a `ScorePolicy` is shown them; read once."""
-        if self._events is None:
-            self._events = self._read()
+    def events(self, *, tokens: bool = False) -> Events:
+        """
+        The whole trace as arrays, as a `ScorePolicy` and a `BatchPredictor` are shown them; read once.
+
+        :param tokens: with the tokens of each event, `Events.tokens`, which takes about twice as long.
+        """
+        if self._events is None or (tokens and self._events.tokens is None):
+            self._events = self._read(tokens)
         return self._events
 
-    def _read(self) -> Events:
+    def _read(self, tokens: bool) -> Events:
         heads: list[tuple[int, int, int, int]] = []
         raw: list[bytes] = []
+        of_tokens: list[bytes] = []
         copy = c.string_at
         for e in self._structs():
             n_tok, k = e.n_tok, e.k
-            heads.append((e.step, e.layer, n_tok, n_tok * k))
+            heads.append((e.step, e.layer, n_tok, k))
             raw.append(copy(e.ids, 2 * n_tok * k))
+            if tokens:
+                n = 4 * n_tok
+                of_tokens.append(copy(e.seq, n) + copy(e.pos, n) + copy(e.token, n))
         head = np.array(heads, np.int64).reshape(-1, 4)
-        ids = np.frombuffer(b"".join(raw), np.uint16).astype(np.int64)
-        return _distinct(head, ids, self.info.n_expert, self.info.n_layer)
+        ids = np.frombuffer(b"".join(raw), np.uint16)
+        events = _distinct(head, ids.astype(np.int64), self.info.n_expert, self.info.n_layer)
+        if tokens:
+            events.tokens = _split_tokens(head, ids, b"".join(of_tokens), self.info.k)
+        return events
 
     def uses(self) -> npt.NDArray[np.int64]:
         """How many tokens used each expert, [n_layer, n_expert]."""
@@ -165,9 +176,9 @@ class Trace:
 
 
 def _distinct(head: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], n_expert: int, n_layer: int) -> Events:
-    """Distinct experts of each event, from (step, layer, n_tok, n_pair) of the events and the ids of all."""
+    """Distinct experts of each event, from (step, layer, n_tok, k) of the events and the ids of all."""
     n_event = len(head)
-    event = np.repeat(np.arange(n_event), head[:, 3])
+    event = np.repeat(np.arange(n_event), head[:, 2] * head[:, 3])
     used = ids != NO_EXPERT
     code, counts = np.unique(event[used] * n_expert + ids[used], return_counts=True)
     of_event = code // n_expert
@@ -182,6 +193,19 @@ def _distinct(head: npt.NDArray[np.int64], ids: npt.NDArray[np.int64], n_expert:
         keys=(code % n_expert + head[of_event, 1] * n_expert).astype(np.uint32),
         counts=counts.astype(np.uint32),
     )
+
+
+def _split_tokens(head: npt.NDArray[np.int64], ids: npt.NDArray[np.uint16], raw: bytes, k: int) -> Tokens:
+    """Tokens of all events, from seq, pos and token [3, n_tok] of each event and their ids, of which an event may have less than k."""
+    n_tok, of_event = head[:, 2], head[:, 3]
+    event = np.repeat(np.arange(len(head)), n_tok)
+    first = np.r_[0, np.cumsum(n_tok)]
+    at = np.arange(len(event)) + 2 * first[event]  # where the event's own three columns begin, and the token's place in the first
+    columns = np.frombuffer(raw, np.int32)
+    seq, pos, token = (columns[at + i * n_tok[event]] for i in range(3))
+    padded = np.full((len(event), k), NO_EXPERT, np.uint16)
+    padded[np.arange(k) < of_event[event, None]] = ids
+    return Tokens(seq, pos, token, padded)
 
 
 class _Reader(Handle):

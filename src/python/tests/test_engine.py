@@ -234,3 +234,43 @@ def test_trace_is_ended(tmp_path: Path) -> None:
 def test_a_trace_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(stoker.ReadWriteError):
         stoker.Engine(TINY, ram="1M", trace=tmp_path / "no" / "run.trace")
+
+
+def test_resizing_and_a_warm_start(tmp_path: Path) -> None:
+    trace, warm = tmp_path / "run.trace", tmp_path / "run.warm"
+    with stoker.Model(EMBER) as model:
+        least = model.info.ram_bytes_min
+        with stoker.Engine(model, ram=4 * least, n_ctx=64, threads=2, trace=trace, warm=warm) as engine:
+            for i in range(20):
+                if i % 5 == 4:
+                    engine.resize((2 + i % 3) * least)
+                    assert engine.memory.ram_bytes <= (2 + i % 3) * least
+                engine.step([7 + i])
+            with pytest.raises(stoker.BudgetError, match=str(least)):
+                engine.resize(least - 1)
+            resident = engine.residency()
+            engine.save_residency(tmp_path / "now.warm")
+        assert stoker.replay(trace, verify=True).complete
+        for path in (warm, tmp_path / "now.warm"):
+            with stoker.Engine(model, ram=engine.memory.ram_bytes, n_ctx=64, threads=2, warm=path, watch=False) as engine:
+                assert engine.memory.n_warm == resident.sum()
+                np.testing.assert_array_equal(engine.residency(), resident)
+    with stoker.Model(TINY) as other, pytest.raises(stoker.InvalidArgumentError, match="another model"):
+        stoker.Engine(other, n_ctx=64, warm=warm)
+
+
+def test_policies_and_predictors_are_listed_and_take_their_parameters() -> None:
+    policies = {m.name: m for m in stoker.list_policies()}
+    predictors = {m.name: m for m in stoker.list_predictors()}
+    decay = policies["lrfu"].params[0]
+    assert (decay.name, decay.initial) == ("decay", 0.96)
+    assert decay.least < decay.initial < decay.most
+    assert policies["belady"].replay_only
+    assert not policies["lru"].replay_only
+    assert {"depth", "keep"} == {p.name for p in predictors["history"].params}
+    with stoker.Engine(TINY, n_ctx=64, policy="lrfu:decay=0.9", predictor="history:keep=0.5") as engine:
+        engine.step([1, 2, 3])
+    with stoker.Model(TINY) as model:
+        for policy, predictor in (("lrfu:decay=7", "none"), ("lrfu:x=1", "none"), ("lru", "history:x=1")):
+            with pytest.raises(stoker.InvalidArgumentError, match="decay|keep"):
+                stoker.Engine(model, n_ctx=64, ram=model.info.ram_bytes_min, policy=policy, predictor=predictor)

@@ -32,3 +32,9 @@ def test_generate() -> None:
 
 def test_beat_lru() -> None:
     assert "TenLines" in run("beat_lru.py", EMBER)
+
+
+def test_fit_predictor() -> None:
+    said = run("fit_predictor.py", EMBER)
+    assert "ours" in said
+    assert "live: recall" in said

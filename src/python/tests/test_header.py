@@ -112,7 +112,7 @@ def test_struct_fields(name: str) -> None:
         if kind == "fn":
             assert issubclass(bound, c._CFuncPtr), field  # type: ignore[attr-defined]
         elif array := re.match(r"(\w+)\[(\d+)\]$", kind):
-            assert (bound._type_, bound._length_) == (SCALARS[array[1]], int(array[2])), field
+            assert (bound._type_, bound._length_) == (SCALARS.get(array[1]) or _structs.STRUCTS[array[1]], int(array[2])), field
         elif kind in _structs.STRUCTS:
             assert bound is _structs.STRUCTS[kind], field
         else:
