@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "fit.h"
 
 static stk_gpu_config gpu_config(const stk_engine *e, const stk_kv_config *kv) {
     const stk_hparams *hp = &e->model->hp;
@@ -40,7 +41,7 @@ static int divide(stk_engine *e) {
     if (want == STK_NO_VRAM) {
         want = 0;
     } else if (want == 0) {
-        uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
+        uint64_t margin = stk_fit_margin(free_bytes);
         want = room > margin ? room - margin : 0;
         if (is_emulated(e)) want /= 2; /* RAM is wanted, too */
     } else if (STK_MIN(want, all) > room) {

@@ -5,6 +5,7 @@
 
 #include "cost_file.h"
 #include "engine.h"
+#include "fit.h"
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
 
@@ -98,16 +99,19 @@ static int choose_policy(stk_engine *e) {
 /* The fewest slots of a class. */
 static uint32_t least_slots(const stk_engine *e) { return e->model->hp.n_expert_used + e->n_transit; }
 
+static stk_fit_limits limits_of(const stk_engine *e) {
+    return (stk_fit_limits){e->o.n_ctx,
+                            e->o.n_batch,
+                            e->o.n_seq_max,
+                            e->o.n_logits,
+                            stk_pool_n_worker(e->pool),
+                            e->o.kv_k_type == STK_KV_F16,
+                            e->o.kv_v_type == STK_KV_F16};
+}
+
 stk_kv_config stk_engine_kv_config(const stk_engine *e) {
-    const stk_hparams *hp = &e->model->hp;
-    return (stk_kv_config){hp->n_layer,
-                           hp->n_head_kv,
-                           hp->head_dim,
-                           hp->value_dim,
-                           e->o.n_ctx,
-                           e->o.n_seq_max,
-                           e->o.kv_k_type == STK_KV_F16,
-                           e->o.kv_v_type == STK_KV_F16};
+    stk_fit_limits limits = limits_of(e);
+    return stk_fit_kv(&e->model->hp, &limits);
 }
 
 /* Of the layers that the CPU has. */
@@ -128,21 +132,18 @@ static stk_forward_config forward_config(stk_engine *e) {
 static int plan_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
     const stk_catalogue *cat = e->model->experts;
+    stk_fit_limits limits = limits_of(e);
+    stk_fit_bytes bytes = stk_fit_fixed(e->model, &limits);
     stk_kv_config kv = kv_config(e);
-    stk_forward_config forward = forward_config(e);
     char a[32], b[32], c[32];
     m->struct_bytes = sizeof *m;
-    m->dense_bytes = stk_dense_bytes(e->model);
+    m->dense_bytes = bytes.dense;
     m->kv_bytes = stk_kv_bytes(&kv);
-    m->buffer_bytes = stk_forward_bytes(&forward, stk_pool_n_worker(e->pool));
+    m->buffer_bytes = bytes.buffers;
     m->ram_bytes_min = stk_slots_least_bytes(cat, least_slots(e));
     uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes + stk_engine_device_host_bytes(e),
              free_bytes = stk_mem_available(), all = stk_slots_all_bytes(cat);
-    if (e->o.ram_bytes == 0) {
-        uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
-        uint64_t room = free_bytes > fixed + margin ? free_bytes - fixed - margin : 0;
-        e->o.ram_bytes = STK_MIN(STK_MAX(room, m->ram_bytes_min), all);
-    }
+    if (e->o.ram_bytes == 0) e->o.ram_bytes = stk_fit_slots(free_bytes, fixed, m->ram_bytes_min, all);
     if (e->o.ram_bytes < m->ram_bytes_min)
         return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %lluK (%llu bytes), %u experts of each size",
                         stk_bytes_text(e->o.ram_bytes, a), (unsigned long long)stk_div_up(m->ram_bytes_min, 1024),

@@ -131,7 +131,7 @@ static int make_hybrimoe(const stk_cost *cost, const stk_plan_queues *queues, ui
 }
 
 static const stk_mode modes[] = {
-    {"hybrid", "each expert where the queues and the measured costs say", STK_PLACE_CACHE, NULL, false, true, make_hybrid},
+    {"hybrid", "each expert where the queues and the measured costs say", STK_PLACE_LAYER, NULL, false, true, make_hybrid},
     {"static", "the last layers on the GPU, the others on the CPU, as llama.cpp's -ncmoe", STK_PLACE_LAYERS, NULL, false, false,
      make_static},
     {"lru-upload", "all on the GPU, what is missing is copied there, as llama.cpp's --moe-cache-mib", STK_PLACE_CACHE, "lru",
@@ -155,3 +155,9 @@ const stk_mode *stk_mode_find(const char *name) {
 }
 
 const char *const *stk_mode_names(void) { return names; }
+
+const char *stk_mode_list(uint32_t i, const char **what) {
+    if (i >= STK_ARRAY_LEN(modes)) return NULL;
+    if (what) *what = modes[i].what;
+    return modes[i].name;
+}

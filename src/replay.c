@@ -2,6 +2,8 @@
  * replay: a trace again. Where times are asked for, through the same cache, step and executor as a run, on a virtual clock;
  * where they are not, through the cache alone (decide.h), which decides the same. A verifying replay takes the trace's own slots
  * and policy and compares every counter at the end; a what-if replay has others.
+ *
+ * Long because opening, both paths and their results share one struct that nobody else is to see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 #include "budget.h"
 #include "cost_file.h"
 #include "decide.h"
+#include "plan_replay.h"
 #include "policy_user.h"
 #include "predictor_user.h"
 #include "spec.h"
@@ -557,6 +560,7 @@ int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_opti
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))
         return stk_fail(STK_EINVAL, "replay detail of %u bytes", r.o.detail->struct_bytes);
+    if (r.o.vram_bytes || r.o.mode) return stk_replay_tiers_run(traces, n, &r.o, result);
     int rc = open_replay(&r, traces, n);
     if (rc >= 0) rc = run(&r, traces[0], result);
     close_replay(&r);

@@ -634,6 +634,8 @@ STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
 STK_API int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, const char *path);
 /* Whether a file is one that stk_calibrate has written: 0, STK_EIO or STK_EFORMAT. */
 STK_API int stk_cost_check(const char *path);
+/* Name i of the known machines whose tables may be given in place of a file's path; NULL past the last. */
+STK_API const char *stk_machine_list(uint32_t i);
 
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 
@@ -757,6 +759,19 @@ typedef struct stk_replay_layer {
     stk_replay_count prefill, decode; /* n_token and times are 0 */
 } stk_replay_layer;
 
+/* Of a replay with VRAM, by phase: experts looked up and where they were; where they were computed; what moved; how long each
+ * queue worked. */
+typedef struct stk_replay_tiers {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    uint64_t n_token, n_event, n_lookup;
+    uint64_t n_vram, n_ram;                   /* lookups found in VRAM; in RAM alone */
+    uint64_t n_gpu, n_fetch, n_bypass, n_cpu; /* on the GPU from VRAM, copied there into a slot, through staging; on the CPU */
+    uint64_t link_bytes, read_bytes;          /* copied to the GPU; asked of the drive */
+    uint64_t step_ns, dense_ns, event_ns;
+    uint64_t cpu_ns, nvme_ns, link_ns, gpu_ns; /* of event_ns, each queue's work */
+} stk_replay_tiers;
+
 /* Further figures of a replay. The caller sets struct_bytes, layers and n_layer_max. */
 typedef struct stk_replay_detail {
     uint32_t struct_bytes;
@@ -770,6 +785,8 @@ typedef struct stk_replay_detail {
     uint32_t n_layer;
     char policy[64];
     stk_predict_count predicted[3]; /* by layers ahead, from 1; all 0 without a predictor */
+    uint64_t vram_bytes;            /* this and the following: of a replay with vram_bytes or mode, else 0 */
+    stk_replay_tiers tiers_prefill, tiers_decode;
 } stk_replay_detail;
 
 typedef struct stk_replay_options {
@@ -796,6 +813,9 @@ typedef struct stk_replay_options {
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
     uint32_t predict_depth;                     /* layers ahead of either; 0: 1 */
     uint32_t reserved;
+    uint64_t vram_bytes; /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
+    const char *mode;    /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
+    const char *profile; /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;
@@ -814,8 +834,54 @@ STK_API void stk_replay_options_default(stk_replay_options *options);
  * meaning); STK_ESTATE when a verifying replay differs from the recorded run (the detail names the first difference).
  */
 STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
+/* Mode i and one line about it; NULL past the last. */
+STK_API const char *stk_mode_list(uint32_t i, const char **what);
 /* The same for several traces of one model, one after another as one run. */
 STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
+
+/* ---- Plan --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_plan_options {
+    uint32_t struct_bytes;
+    uint32_t n_ctx, n_batch, n_seq_max, n_threads; /* as in stk_engine_options; so are the KV types and ram_bytes */
+    uint32_t kv_k_type, kv_v_type;
+    uint32_t reserved;
+    uint64_t ram_bytes;
+    uint64_t ram_free_bytes; /* of the machine that is asked about; 0: what is free here */
+    uint64_t vram_bytes;     /* of expert slots; 0: what is left of the device beside the rest and a margin */
+    uint64_t vram_cap_bytes; /* of the device; 0: the cost table's */
+    const char *cost;        /* NULL, a file of stk_calibrate, or a known machine; with a GPU in it, that is planned for */
+} stk_plan_options;
+STK_API void stk_plan_options_default(stk_plan_options *options);
+
+/* What goes where. All bytes are reserved ones. */
+typedef struct stk_plan_info {
+    uint32_t struct_bytes;
+    uint32_t gpu;       /* non-zero: attention, dense weights and KV on the GPU, experts in VRAM over RAM */
+    uint32_t n_ctx;     /* positions that were planned with */
+    uint32_t n_ctx_max; /* most that fit in the same memory, with the least slots where they were not given */
+    uint32_t n_expert;  /* of all layers */
+    uint32_t n_slot_vram, n_slot_ram;
+    uint32_t reserved;
+    uint64_t dense_bytes, kv_bytes,
+        buffer_bytes;       /* on the GPU if there is one, else in RAM; buffers there are taken to be the CPU's */
+    uint64_t staging_bytes; /* pinned RAM for copies; 0 without a GPU */
+    uint64_t vram_bytes, vram_used_bytes, vram_cap_bytes; /* slots; all; the device's */
+    uint64_t ram_bytes, ram_used_bytes, ram_free_bytes;
+    uint64_t nvme_bytes;         /* experts that are in neither */
+    double vram_hit, ram_hit;    /* shares of lookups that are expected in VRAM; in RAM alone */
+    double decode_tok_s;         /* predicted, with an empty context, routed as recorded runs were */
+    double decode_tok_s_uniform; /* with experts drawn evenly: the worst case */
+    double prefill_tok_s;        /* of steps of n_batch tokens */
+    char machine[128];           /* of the cost table; "" for none */
+    char gpu_name[128];
+} stk_plan_info;
+/*
+ * Says what would go where and how fast it would be, before anything is loaded. Experts are looked up in VRAM and RAM with the
+ * square root of the share that fits, as LRU does on recorded runs. Errors: STK_EBUDGET (what cannot fit; names the least that
+ * would), STK_EINVAL, and those of the cost file.
+ */
+STK_API int stk_plan(const stk_model *model, const stk_plan_options *options, stk_plan_info *info);
 
 /* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
 

@@ -346,10 +346,7 @@ static int get_record(stk_trace_reader *r, stk_trace_record *out) {
         get_switch(in, &out->toggle);
         break;
     case TRACE_TAG_CLEAR: out->kind = STK_TRACE_CLEAR; break;
-    case TRACE_TAG_ABORT:
-        out->kind = STK_TRACE_ABORT;
-        out->abort_step = get_varint(in);
-        break;
+    case TRACE_TAG_ABORT: *out = (stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = get_varint(in)}; break;
     case TRACE_TAG_COST:
         out->kind = STK_TRACE_COST;
         get_bytes(in, out->cost, sizeof out->cost);

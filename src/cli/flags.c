@@ -9,7 +9,7 @@ enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: what every JSON reader keeps */
 
 const cli_option cli_options[] = {
-    {ENGINE | CLI_DOCTOR, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+    {ENGINE | CLI_DOCTOR | CLI_PLAN, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
      "the model, a GGUF file; of a split model any part"},
 
     /* What goes in and what comes out. */
@@ -53,16 +53,16 @@ const cli_option cli_options[] = {
     {CLI_BENCH, 0, "svg", NULL, "FILE", CLI_TEXT, 0, 0, AT(svg), NULL, "draw where one token's time goes"},
 
     /* Context and machine. */
-    {CLI_RUN, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
+    {CLI_RUN | CLI_PLAN, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
      "positions of the context; 0: the lesser of the model's and 4096"},
     {CLI_LOGITS, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
      "positions of the context; 0: as many as tokens"},
     {CLI_PERPLEXITY, 'c', "ctx-size", NULL, "N", CLI_INT, 0, I32_MAX, AT(n_ctx), "0",
      "tokens of a chunk; 0: the lesser of the model's context and 512"},
-    {ENGINE | CLI_DOCTOR, 't', "threads", NULL, "N", CLI_INT, 0, 1024, AT(n_threads), "0",
+    {ENGINE | CLI_DOCTOR | CLI_PLAN, 't', "threads", NULL, "N", CLI_INT, 0, 1024, AT(n_threads), "0",
      "threads; 0: the physical cores this process may use"},
-    {ENGINE, 'b', "batch-size", NULL, "N", CLI_INT, 1, 65536, AT(n_batch), "512", "most tokens of one step"},
-    {ENGINE | CLI_DOCTOR, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
+    {ENGINE | CLI_PLAN, 'b', "batch-size", NULL, "N", CLI_INT, 1, 65536, AT(n_batch), "512", "most tokens of one step"},
+    {ENGINE | CLI_DOCTOR | CLI_PLAN, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
      "memory for experts, as 512M or 8G (default: what is free, less a margin)"},
     {ENGINE, 0, "device", NULL, "auto|cuda|emu|none", CLI_TEXT, 0, 0, AT(device), "auto",
      "the GPU, one emulated on the CPU (slow), or none; auto: a GPU if there is one"},
@@ -81,6 +81,19 @@ const cli_option cli_options[] = {
     {ENGINE, 0, "staging", NULL, "SIZE", CLI_SIZE, 1, 0, AT(staging_bytes), NULL,
      "pinned memory for copies of experts (default: a few experts)"},
     {CLI_REPLAY, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL, "memory for experts (default: as recorded)"},
+    {CLI_REPLAY, 0, "vram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(vram_bytes), NULL,
+     "VRAM for experts: predict a machine with a GPU, by --cost; --ram then is over the drive (default: all fit in RAM)"},
+    {CLI_PLAN, 0, "vram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(vram_bytes), NULL,
+     "VRAM for experts (default: what is left of the device, less a margin)"},
+    {CLI_PLAN, 0, "vram-cap", NULL, "SIZE", CLI_SIZE, 1, 0, AT(vram_cap_bytes), NULL,
+     "VRAM of the device (default: as the cost table says)"},
+    {CLI_PLAN, 0, "ram-free", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_free_bytes), NULL,
+     "free memory of the machine that is asked about (default: of this one)"},
+    {CLI_REPLAY, 0, "mode", NULL, "NAME", CLI_TEXT, 0, 0, AT(mode), NULL,
+     "how experts are shared between GPU and CPU: hybrid, static, lru-upload, fiddler, kt, kt-profiled or hybrimoe (default: "
+     "hybrid)"},
+    {CLI_REPLAY, 0, "profile", NULL, "TRACE", CLI_TEXT, 0, 0, AT(profile), NULL,
+     "other sequences of the model, whose experts are placed in VRAM first"},
     {CLI_REPLAY, 0, "slots", NULL, "N", CLI_INT, 1, I32_MAX, AT(n_slot), NULL, "experts that fit, instead of --ram"},
     {CLI_REPLAY, 0, "fraction", NULL, "F", CLI_REAL, 0, 1, AT(fraction), NULL,
      "part of all experts that fits, instead of --ram: 0.25"},
@@ -91,8 +104,8 @@ const cli_option cli_options[] = {
     {CLI_REPLAY | CLI_TRACE, 0, "expert-bytes", NULL, "SIZE", CLI_SIZE, 1, 0, AT(expert_bytes), NULL,
      "size of an expert, for traces of other tools that do not say or say otherwise"},
     {ENGINE, 0, "mlock", NULL, NULL, CLI_FLAG, 0, 0, AT(mlock), NULL, "lock weights and experts in memory"},
-    {CLI_RUN | CLI_BENCH, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
-    {CLI_RUN | CLI_BENCH, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
+    {CLI_RUN | CLI_BENCH | CLI_PLAN, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
+    {CLI_RUN | CLI_BENCH | CLI_PLAN, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f32", "type of the K cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f32", "type of the V cache"},
     {ENGINE | CLI_DOCTOR, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
@@ -126,10 +139,11 @@ const cli_option cli_options[] = {
     {ENGINE, 0, "trace", NULL, "FILE", CLI_TEXT, 0, 0, AT(trace), NULL, "record every routing event, for `stoker replay`"},
     {ENGINE, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
      "what things take here, measured by `stoker doctor --calibrate` (default: its own file, if there is one)"},
+    {CLI_PLAN, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
+     "the machine: a file of `stoker doctor --calibrate`, or a known one: 4090, 3060, ddr5 (default: as measured here)"},
     {CLI_REPLAY, 0, "cost", NULL, "FILE", CLI_TEXT, 0, 0, AT(cost), NULL,
-     "where times come from: a trace whose run measured them, or a file of `stoker doctor --calibrate`, without --io with its "
-     "drive"
-     " (default: the trace itself)"},
+     "where times come from: a trace whose run measured them, a file of `stoker doctor --calibrate`, without --io with its "
+     "drive, or a known machine: 4090, 3060, ddr5 (default: the trace itself)"},
 
     /* Sampling. */
     {CLI_RUN, 0, "temp", "temperature", "T", CLI_REAL, 0, 1000, AT(temp), "0.8", "temperature; 0: always the likeliest token"},
@@ -150,16 +164,16 @@ const cli_option cli_options[] = {
     {CLI_REPLAY, 0, "verify", NULL, NULL, CLI_FLAG, 0, 0, AT(verify), NULL, "repeat the recorded run and compare every decision"},
     {CLI_INSPECT, 0, "tensors", NULL, NULL, CLI_FLAG, 0, 0, AT(list_tensors), NULL, "list every tensor"},
     {CLI_REPLAY, 0, "csv", NULL, "FILE", CLI_TEXT, 0, 0, AT(csv), NULL, "write the figures of each layer"},
-    {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json),
-     NULL, "print one JSON object instead of text"},
+    {(ENGINE & ~CLI_BENCH) | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_PLAN, 0, "json", NULL, NULL, CLI_FLAG, 0, 0,
+     AT(json), NULL, "print one JSON object instead of text"},
     {CLI_BENCH, 0, "json", NULL, NULL, CLI_FLAG, 0, 0, AT(json), NULL, "print a JSON list, as -o json"},
     {ENGINE & ~CLI_BENCH, 0, "stats", NULL, "[N]", CLI_INT, 1, I32_MAX, AT(n_stats), NULL,
      "a line of figures every N tokens (32 if N is left out), and every counter at the end"},
     {CLI_BENCH, 0, "stats", NULL, NULL, CLI_FLAG, 0, 0, AT(stats), NULL, "print every counter at the end"},
     {ENGINE | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'q', "quiet", NULL, NULL, CLI_FLAG, 0, 0, AT(quiet), NULL,
      "no progress, no sizes, no table"},
-    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH, 'v', "verbose", NULL, NULL, CLI_FLAG, 0, 0,
-     AT(verbose), NULL, "say more on stderr"},
+    {ENGINE | CLI_INSPECT | CLI_REPLAY | CLI_TRACE | CLI_DOCTOR | CLI_SYNTH | CLI_PLAN, 'v', "verbose", NULL, NULL, CLI_FLAG, 0,
+     0, AT(verbose), NULL, "say more on stderr"},
     {CLI_ALL, 'h', "help", NULL, NULL, CLI_FLAG, 0, 0, AT(help), NULL, "print this help"},
 };
 const size_t cli_n_option = sizeof cli_options / sizeof cli_options[0];

@@ -208,7 +208,8 @@ static int unknown_fail(const cli_verb *verb, const getopt_tables *t, const char
         begins = t->names[i];
         n_prefix++;
     }
-    if (n_prefix > 1) return cli_fail(CLI_USAGE, verb->name, "'%s' may mean several options (stoker %s --help)", arg, verb->name);
+    if (n_prefix > 1 && len > 1)
+        return cli_fail(CLI_USAGE, verb->name, "'%s' may mean several options (stoker %s --help)", arg, verb->name);
     const char *near = len < 2 ? NULL : begins ? begins : cli_nearest(name, t->names, t->n);
     if (near) return cli_fail(CLI_USAGE, verb->name, "unknown option '%s'; did you mean --%s?", arg, near);
     for (size_t i = 0; i < cli_n_option; i++) {

@@ -28,7 +28,7 @@ typedef struct cli_settings {
     int n_operand;
     const char *model, *prompt, *file, *output;
     const char *io, *policy, *predictor, *cpu, *trace;
-    const char *scope, *reset, *csv, *cost;
+    const char *scope, *reset, *csv, *cost, *mode, *profile;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     const char *svg, *route_from, *warm, *watch, *resize_at;
     const char *device, *vram, *vram_policy;
@@ -36,7 +36,7 @@ typedef struct cli_settings {
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
     int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats;
     double temp, top_p, min_p, repeat_penalty, fraction;
-    uint64_t ram_bytes, expert_bytes, vram_cap_bytes, pin_bytes, staging_bytes;
+    uint64_t ram_bytes, ram_free_bytes, vram_bytes, vram_cap_bytes, expert_bytes, pin_bytes, staging_bytes;
     bool device_fallback, mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
 } cli_settings;
 
@@ -78,7 +78,8 @@ enum cli_verb_bit {
     CLI_BENCH = 256,
     CLI_DOCTOR = 512,
     CLI_SYNTH = 1024,
-    CLI_ALL = 2047,
+    CLI_PLAN = 4096,
+    CLI_ALL = 8191,
 };
 
 typedef struct cli_verb {
@@ -124,6 +125,7 @@ int cli_replay(const cli_settings *settings);
 int cli_trace(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
 int cli_doctor(const cli_settings *settings);
+int cli_plan(const cli_settings *settings);
 int cli_synth(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);

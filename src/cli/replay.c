@@ -17,6 +17,8 @@ static double tokens_per_second(const stk_replay_count *c) {
     return c->step_ns ? (double)c->n_token * 1e9 / (double)c->step_ns : 0;
 }
 
+static bool tiered(const cli_settings *s) { return s->vram_bytes || s->mode; }
+
 static stk_replay_count sum(const stk_replay_detail *d) {
     const stk_replay_count *a = &d->prefill, *b = &d->decode;
     return (stk_replay_count){.n_lookup = a->n_lookup + b->n_lookup, .n_hit = a->n_hit + b->n_hit};
@@ -85,6 +87,12 @@ static int report_json(const cli_settings *s, const figures *f) {
         stk_replay_count all = sum(f->other), own = sum(d);
         cJSON_AddNumberToObject(json, "hit_rate_cold", hit_rate(&all));
         cJSON_AddNumberToObject(json, "hit_rate_carried", hit_rate(&own));
+    }
+    if (tiered(s)) {
+        cJSON_AddStringToObject(json, "mode", d->policy);
+        cJSON_AddNumberToObject(json, "vram_bytes", (double)d->vram_bytes);
+        cli_json_tiers(json, "prefill_tiers", &d->tiers_prefill);
+        cli_json_tiers(json, "decode_tiers", &d->tiers_decode);
     }
     cli_json_stats(json, "stats", t);
     return cli_json_print(json);
@@ -182,6 +190,9 @@ static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->io = s->io;
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;
+    o->vram_bytes = s->vram_bytes;
+    o->mode = s->mode;
+    o->profile = s->profile;
     o->seed = (uint64_t)s->seed;
     o->progress = cli_progress;
 }
@@ -212,7 +223,7 @@ static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *col
     options_of(s, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
-    if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;
+    if (rc != CLI_OK || s->reset || s->verify || tiered(s) || f->detail.n_sequence < 2) return rc;
     stk_replay_result unused = {.struct_bytes = sizeof unused};
     o.io = o.cost = NULL;
     o.reset = STK_RESET_SEQUENCE;
@@ -231,7 +242,7 @@ int cli_replay(const cli_settings *s) {
     if (rc == CLI_OK) rc = replay_both(s, &f, &cold);
     if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
     if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
-    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : report(s, &f);
+    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : tiered(s) ? cli_report_tiers(&f.result, &f.detail) : report(s, &f);
     free(f.detail.layers);
     return rc;
 }

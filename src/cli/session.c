@@ -77,8 +77,7 @@ const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
     return out;
 }
 
-/* The cost file to start from: the user's, else this machine's if it is there and in order. */
-static const char *choose_cost(const cli_settings *s, char *out, size_t bytes) {
+const char *cli_cost_choose(const cli_settings *s, char *out, size_t bytes) {
     if (s->cost) return s->cost;
     const char *path = cli_cost_path(s, out, bytes);
     if (!path || access(path, F_OK) != 0) return NULL;
@@ -129,7 +128,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.predict_depth = (uint32_t)s->n_ahead;
     o.cpu = s->cpu;
     o.trace = s->trace;
-    o.cost = choose_cost(s, cost, sizeof cost);
+    o.cost = cli_cost_choose(s, cost, sizeof cost);
     o.warm = warm_path(s, warm, sizeof warm);
     if (s->warm && !o.warm) return cli_fail(CLI_FAILED, "--warm auto", "there is no cache directory (HOME); name a file");
     o.no_watch = s->watch && strcmp(s->watch, "off") == 0;

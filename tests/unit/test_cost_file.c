@@ -304,3 +304,27 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     stk_model_close(&model);
     unlink(trace);
 }
+
+Test(cost_file, known_machines_are_files_that_are_there, .init = setup, .fini = teardown) {
+    stk_cost_file f, again;
+    stk_cost c;
+    bool is_one;
+    uint32_t n = 0, n_gpu = 0;
+    for (const char *name; (name = stk_machine_list(n)) != NULL; n++) {
+        cr_assert_eq(stk_cost_file_probe(name, &is_one), 0);
+        cr_assert(is_one);
+        cr_assert_eq(stk_cost_file_load(name, &f), 0, "%s", stk_error_detail());
+        cr_assert_eq(stk_cost_file_save(path, &f), 0);
+        cr_assert_eq(stk_cost_file_load(path, &again), 0, "%s", stk_error_detail());
+        cr_assert_eq(memcmp(&f, &again, sizeof f), 0, "%s is not the same when written and read", name);
+        bool gpu = f.gpu.name[0] != 0;
+        n_gpu += gpu;
+        cr_assert_eq(stk_cost_file_table_gpu(&f, NULL, &c), gpu ? 0 : STK_EINVAL);
+        if (!gpu) continue;
+        cr_assert(c.gpu.cpu_slowdown >= 1 && c.gpu.link_bytes_per_ns >= c.gpu.link_bytes_per_ns_computing);
+        cr_assert_lt(stk_cost_gpu_expert_ns(&c, 1 << 20, 1), stk_cost_expert_ns(&c, 1 << 20, 1));
+    }
+    cr_assert_eq(n, 3u);
+    cr_assert_eq(n_gpu, 2u);
+    cr_assert_eq(stk_cost_file_load("5090", &f), STK_EIO);
+}

@@ -497,6 +497,31 @@ class ReplayLayerStruct(c.Structure):
 
 
 @layout
+class ReplayTiers(Struct):
+    """A phase of a replay with VRAM: where experts were, where they were computed, what moved, and how long each queue worked."""
+
+    reserved: U32
+    n_token: U64
+    n_event: U64
+    n_lookup: U64
+    n_vram: U64
+    n_ram: U64
+    n_gpu: U64
+    n_fetch: U64
+    n_bypass: U64
+    n_cpu: U64
+    link_bytes: U64
+    read_bytes: U64
+    step_ns: U64
+    dense_ns: U64
+    event_ns: U64
+    cpu_ns: U64
+    nvme_ns: U64
+    link_ns: U64
+    gpu_ns: U64
+
+
+@layout
 class ReplayDetailStruct(Struct):
     sized: U32
     n_sequence: U64
@@ -509,6 +534,9 @@ class ReplayDetailStruct(Struct):
     n_layer: U32
     policy: Annotated[Any, c.c_char * 64]
     predicted: Annotated[Any, PredictCount * 3]
+    vram_bytes: U64
+    tiers_prefill: ReplayTiers
+    tiers_decode: ReplayTiers
 
 
 @layout
@@ -533,6 +561,54 @@ class ReplayOptionsStruct(Struct):
     predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
     predict_depth: U32
     reserved: U32
+    vram_bytes: U64
+    mode: Text
+    profile: Text
+
+
+@layout
+class PlanOptionsStruct(Struct):
+    n_ctx: U32
+    n_batch: U32
+    n_seq_max: U32
+    n_threads: U32
+    kv_k_type: U32
+    kv_v_type: U32
+    reserved: U32
+    ram_bytes: U64
+    ram_free_bytes: U64
+    vram_bytes: U64
+    vram_cap_bytes: U64
+    cost: Text
+
+
+@layout
+class PlanInfoStruct(Struct):
+    gpu: U32
+    n_ctx: U32
+    n_ctx_max: U32
+    n_expert: U32
+    n_slot_vram: U32
+    n_slot_ram: U32
+    reserved: U32
+    dense_bytes: U64
+    kv_bytes: U64
+    buffer_bytes: U64
+    staging_bytes: U64
+    vram_bytes: U64
+    vram_used_bytes: U64
+    vram_cap_bytes: U64
+    ram_bytes: U64
+    ram_used_bytes: U64
+    ram_free_bytes: U64
+    nvme_bytes: U64
+    vram_hit: F64
+    ram_hit: F64
+    decode_tok_s: F64
+    decode_tok_s_uniform: F64
+    prefill_tok_s: F64
+    machine: Annotated[Any, c.c_char * 128]
+    gpu_name: Annotated[Any, c.c_char * 128]
 
 
 @layout
@@ -605,8 +681,11 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_trace_convert_options": TraceConvertOptionsStruct,
     "stk_replay_count": ReplayCount,
     "stk_replay_layer": ReplayLayerStruct,
+    "stk_replay_tiers": ReplayTiers,
     "stk_replay_detail": ReplayDetailStruct,
     "stk_replay_options": ReplayOptionsStruct,
     "stk_replay_result": ReplayResultStruct,
+    "stk_plan_options": PlanOptionsStruct,
+    "stk_plan_info": PlanInfoStruct,
     "stk_synth_options": SynthOptionsStruct,
 }
