@@ -106,7 +106,8 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
                                       .shared = &c->shared,
                                       .instance = i,
                                       .n_key_all = c->n_key,
-                                      .user = config->ops_user};
+                                      .user = config->ops_user,
+                                      .one_wave = config->partial};
     STK_TRY(c->ops->open(&class->policy, &policy));
     return measure_state(c, class);
 }

@@ -35,6 +35,7 @@ struct layer {
 struct stk_policy {
     stk_learned_model model;
     uint32_t n_key, n_expert, n_pad, n_slot, n_resident, n_layer;
+    bool one_wave;            /* as the configuration has it */
     bool has_waited;          /* the last victim asked for was to wait for the next wave */
     bool ahead;               /* the expert that was admitted last is none of the running event's */
     uint32_t n_held;          /* of the running event: */
@@ -136,6 +137,7 @@ static int open_recall(stk_policy *p, const stk_policy_config *config) {
 
 static int open_all(stk_policy *p, const stk_policy_config *config) {
     p->n_key = config->n_key;
+    p->one_wave = config->one_wave;
     p->n_expert = config->n_expert;
     p->n_slot = config->n_slot;
     p->n_pad = stk_learned_pad(p->n_expert);
@@ -275,8 +277,9 @@ static int learned_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     if (lowest) {
         *key = lowest->first_key + lowest->lowest;
         if (!stk_policy_is_busy(busy, *key)) return 1;
-        /* A prefetch has no next wave, and one that finds no place must leave no trace: a replay does not know of it. */
-        if ((p->flags[*key] & OF_EVENT) && !p->has_waited && !p->ahead) {
+        /* A prefetch and a tier that is filled from outside have no next wave, and asking for a place that is not found must
+         * leave no trace: a replay does not know of it. */
+        if ((p->flags[*key] & OF_EVENT) && !p->has_waited && !p->ahead && !p->one_wave) {
             p->has_waited = true;
             return 0;
         }

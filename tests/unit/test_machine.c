@@ -49,8 +49,8 @@ Test(machine, this_one) {
 }
 
 Test(machine, every_topic_once) {
-    static const char *const topics[] = {"kernels",       "cores",    "memory",       "huge pages",
-                                         "locked memory", "io_uring", "direct reads", "read-ahead"};
+    static const char *const topics[] = {"kernels", "cores",    "memory",       "huge pages", "locked memory",
+                                         "GPU",     "io_uring", "direct reads", "read-ahead"};
     findings f = {.n = 0}, g = {.n = 0};
     cr_assert_eq(stk_doctor(MODEL, take, &f), 0, "%s", stk_error_detail());
     cr_assert_eq(f.n, (int)STK_ARRAY_LEN(topics));

@@ -107,7 +107,7 @@ static stk_stats run_live(stk_timeline *t, const char *trace) {
     cr_assert_eq(stk_model_open(&model, MODEL), 0, "%s", stk_error_detail());
     stk_model_info info = {.struct_bytes = sizeof info};
     cr_assert_eq(stk_model_get_info(model, &info), 0);
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = 64;
     o.n_threads = 1;
     o.ram_bytes = 2 * info.ram_bytes_min;
@@ -147,7 +147,7 @@ Test(timeline, adds_up_to_the_counters_of_a_run_and_of_its_replay) {
     cr_assert_geq(s.ns[STK_WORK_READ], stats.read_bytes * 10, "the drive's bandwidth alone takes that long");
 
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     stk_replay_result r = {.struct_bytes = sizeof r};
     o.timeline = modelled;
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL, "no times were asked for");
