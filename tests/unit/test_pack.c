@@ -121,7 +121,7 @@ Test(pack, a_split_model_becomes_one_file) {
 /* More than a chunk of a dense matrix, parts of several types and a vocabulary. */
 Test(pack, a_larger_model_becomes_the_same) {
     stk_synth_options o = {.struct_bytes = sizeof o};
-    stk_synth_options_default(&o);
+    stk_synth_options_default(&o, sizeof o);
     o.shape = "tiny";
     o.type = "Q4_K_M";
     o.n_layer = 2;
