@@ -21,8 +21,8 @@
 
 enum {
     STK_LEARNED_N_DECAY = 4, /* decayed counts */
-    STK_LEARNED_N_FADING = STK_LEARNED_N_DECAY + 2,
-    STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_RECALL_LAGS, /* enum stk_learned_feature */
+    STK_LEARNED_N_FADING = STK_LANES_FADING, /* these, popularity and near misses */
+    STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_LANES_LAGS, /* enum stk_learned_feature */
     STK_LEARNED_N_HORIZON = 6,
     STK_LEARNED_PERIOD = 32,
     STK_LEARNED_MOST = 8 /* no feature is more */
@@ -34,7 +34,7 @@ enum stk_learned_feature {
     STK_LEARNED_POPULAR = STK_LEARNED_DECAY + STK_LEARNED_N_DECAY,
     STK_LEARNED_NEAR,
     STK_LEARNED_NOW,
-    STK_LEARNED_RECALL /* [STK_RECALL_LAGS] */
+    STK_LEARNED_RECALL /* [STK_LANES_LAGS] */
 };
 
 /* Sums over samples, of which there are n: features by features (the lower triangle), and by the labels of each horizon. */
@@ -70,8 +70,10 @@ typedef struct stk_learned_model {
     uint32_t k;       /* experts of a token; 0 until the first event */
     float weights[STK_LEARNED_N_FEATURE];
     stk_learned_sums sums;
+    const stk_lanes *lanes;
     stk_recall *recall;                                         /* borrowed */
     float *scratch;                                             /* [n_pad] */
+    uint8_t *votes;                                             /* [LAGS, n_pad] of the latest token's matches */
     uint16_t *set;                                              /* [n_expert] */
     float label[STK_LEARNED_N_HORIZON][STK_LEARNED_PERIOD + 1]; /* by tokens to the next use; 0: none */
     float match_weight[STK_RECALL_LIKENESS];                    /* by likeness */
@@ -84,7 +86,8 @@ void stk_learned_layer_init(const stk_learned_layer *layer);
 /* STK_EFORMAT when a saved block that anybody may have written holds what cannot be. */
 int stk_learned_layer_check(const stk_learned_layer *layer, uint32_t n_expert) STK_CHECKED;
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint16_t *set);
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint8_t *votes,
+                            uint16_t *set);
 uint32_t stk_learned_pad(uint32_t n_expert);
 
 /* The horizon for a cache of `slots` a layer, k experts a token; sets the weights. */

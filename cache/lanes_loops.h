@@ -1,0 +1,212 @@
+/*
+ * lanes_loops: the loops of lanes.h, included once by each file that makes a table (LANES_TABLE, LANES_NAME). What is written in
+ * vectors here has its width from the instructions that the file is compiled with; plain loops are left to the compiler.
+ */
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+#include "cache/lanes.h"
+
+enum { GROUP = 128, N_WORD = STK_LANES_WINDOW / 64, N_PLANE = 4 };
+
+/* vf: a vector of floats; ODD: the lanes in which two differ... */
+#if defined(__AVX512BW__)
+enum { WIDTH = 16 };
+typedef __m512 vf;
+#define V(op)         _mm512_##op
+#define EQUAL_BITS(a, b) ((uint32_t)_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ))
+#define OF_BYTES(p)   _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#elif defined(__AVX2__)
+enum { WIDTH = 8 };
+typedef __m256 vf;
+#define V(op)         _mm256_##op
+#define EQUAL_BITS(a, b) ((uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)))
+#define OF_BYTES(p)   _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#else
+enum { WIDTH = 4 };
+typedef __m128 vf;
+#define V(op)         _mm_##op
+#define EQUAL_BITS(a, b) ((uint32_t)_mm_movemask_ps(_mm_cmpeq_ps(a, b)))
+#define OF_BYTES(p)   of_bytes(p)
+static inline __m128 of_bytes(const uint8_t *p) {
+    int32_t four;
+    memcpy(&four, p, sizeof four);
+    const __m128i zero = _mm_setzero_si128(), bytes = _mm_cvtsi32_si128(four);
+    return _mm_cvtepi32_ps(_mm_unpacklo_epi16(_mm_unpacklo_epi8(bytes, zero), zero));
+}
+#endif
+
+/* ---- Experts ------------------------------------------------------------------------------------------------------------ */
+
+static inline float least_of(vf v) {
+    float x[WIDTH];
+    V(storeu_ps)(x, v);
+    for (uint32_t half = WIDTH / 2; half; half /= 2)
+        for (uint32_t i = 0; i < half; i++) x[i] = x[i] < x[i + half] ? x[i] : x[i + half];
+    return x[0];
+}
+
+static uint32_t lowest(const float *x, const float *bar, uint32_t n, float *least) {
+    vf low = V(set1_ps)(INFINITY);
+    for (size_t i = 0; i < n; i += WIDTH) low = V(min_ps)(low, V(add_ps)(V(loadu_ps)(x + i), V(loadu_ps)(bar + i)));
+    *least = least_of(low);
+    low = V(set1_ps)(*least);
+    for (size_t i = 0; i < n; i += WIDTH) {
+        uint32_t equal = EQUAL_BITS(low, V(add_ps)(V(loadu_ps)(x + i), V(loadu_ps)(bar + i)));
+        if (equal) return (uint32_t)i + (uint32_t)__builtin_ctz(equal);
+    }
+    return 0;
+}
+
+static void weigh(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n) {
+    vf by[STK_LANES_FADING + STK_LANES_LAGS];
+    for (size_t f = 0; f < STK_LANES_FADING + STK_LANES_LAGS; f++) by[f] = V(set1_ps)(w[f]);
+    for (size_t i = 0; i < n; i += WIDTH) {
+        vf s = V(mul_ps)(by[0], V(loadu_ps)(fading + i));
+        for (size_t f = 1; f < STK_LANES_FADING; f++) s = V(add_ps)(s, V(mul_ps)(by[f], V(loadu_ps)(fading + f * n + i)));
+        for (size_t g = 0; g < STK_LANES_LAGS; g++)
+            s = V(add_ps)(s, V(mul_ps)(by[STK_LANES_FADING + g], OF_BYTES(votes + g * n + i)));
+        V(storeu_ps)(out + i, s);
+    }
+}
+
+static double dot(const float *a, const float *b, uint32_t n) {
+    vf sums[16 / WIDTH];
+    float lanes[16];
+    double sum = 0;
+    for (size_t j = 0; j < 16 / WIDTH; j++) sums[j] = V(setzero_ps)();
+    for (size_t i = 0; i < n; i += 16)
+        for (size_t j = 0; j < 16 / WIDTH; j++)
+            sums[j] = V(add_ps)(sums[j], V(mul_ps)(V(loadu_ps)(a + i + j * WIDTH), V(loadu_ps)(b + i + j * WIDTH)));
+    for (size_t j = 0; j < 16 / WIDTH; j++) V(storeu_ps)(lanes + j * WIDTH, sums[j]);
+    for (size_t i = 0; i < 16; i++) sum += (double)lanes[i];
+    return sum;
+}
+
+/* ---- Tokens looked back at ---------------------------------------------------------------------------------------------- */
+
+/* How many rows have each bit, as binary numbers that stand upright. Returns how many digits may not be 0. */
+static uint32_t count_bits(uint64_t planes[N_PLANE][N_WORD], const uint64_t *const *used, uint32_t n_used) {
+    uint32_t n_plane = n_used ? 32 - (uint32_t)__builtin_clz(n_used) : 0;
+    memset(planes, 0, sizeof(uint64_t) * N_PLANE * N_WORD);
+    for (uint32_t i = 0; i < n_used; i++) {
+        uint64_t carry[N_WORD];
+        memcpy(carry, used[i], sizeof carry);
+        for (uint32_t b = 0; b < n_plane; b++)
+            for (size_t w = 0; w < N_WORD; w++) {
+                uint64_t both = planes[b][w] & carry[w];
+                planes[b][w] ^= carry[w];
+                carry[w] = both;
+            }
+    }
+    return n_plane;
+}
+
+static void resemble(int16_t *restrict like, const uint64_t *const *used, uint32_t n_used) {
+    uint64_t planes[N_PLANE][N_WORD];
+    uint32_t n_plane = count_bits(planes, used, n_used);
+#if defined(__AVX512BW__)
+    for (size_t q = 0; q < STK_LANES_WINDOW; q += 32) {
+        __m512i x = _mm512_loadu_si512(like + q);
+        x = _mm512_sub_epi16(x, _mm512_srai_epi16(x, 2));
+        for (uint32_t b = 0; b < n_plane; b++) {
+            __mmask32 bits = (__mmask32)(planes[b][q / 64] >> (q % 64));
+            x = _mm512_mask_add_epi16(x, bits, x, _mm512_set1_epi16((int16_t)(16 << b)));
+        }
+        _mm512_storeu_si512(like + q, x);
+    }
+#else
+    typedef int16_t lanes16 __attribute__((vector_size(WIDTH == 8 ? 32 : 16)));
+    enum { N = sizeof(lanes16) / sizeof(int16_t) };
+    lanes16 bit, x;
+    for (int32_t i = 0; i < N; i++) bit[i] = (int16_t)(1 << i);
+    for (size_t q = 0; q < STK_LANES_WINDOW; q += N) {
+        memcpy(&x, like + q, sizeof x);
+        x -= x >> 2;
+        for (uint32_t b = 0; b < n_plane; b++) {
+            lanes16 has = (((lanes16){0} + (int16_t)(planes[b][q / 64] >> (q % 64))) & bit) == bit;
+            x -= has << (4 + b); /* true is -1 */
+        }
+        memcpy(like + q, &x, sizeof x);
+    }
+#endif
+}
+
+/* Bit i: x[i] >= bound, of 64; bound > INT16_MIN. */
+static inline uint64_t at_least(const int16_t *x, int16_t bound) {
+    uint64_t bits = 0;
+#if defined(__AVX512BW__)
+    const __m512i b = _mm512_set1_epi16(bound);
+    for (size_t i = 0; i < 64; i += 32) bits |= (uint64_t)_mm512_cmpge_epi16_mask(_mm512_loadu_si512(x + i), b) << i;
+#else
+    const __m128i b = _mm_set1_epi16((int16_t)(bound - 1));
+    for (size_t i = 0; i < 64; i += 16) {
+        const __m128i *at = (const __m128i *)(const void *)(x + i);
+        __m128i two = _mm_packs_epi16(_mm_cmpgt_epi16(_mm_loadu_si128(at), b), _mm_cmpgt_epi16(_mm_loadu_si128(at + 1), b));
+        bits |= (uint64_t)(uint32_t)_mm_movemask_epi8(two) << i;
+    }
+#endif
+    return bits;
+}
+
+/* The highest bound that `want` of the groups reach, at least 1: as many tokens reach it, and not many more. */
+static int16_t find_bound(const int16_t *restrict like, uint32_t want) {
+    int16_t most[GROUP], low = 1, high = 1024; /* `want` reach low unless too few reach 1; fewer reach high */
+    memcpy(most, like, sizeof most);
+    for (size_t i = GROUP; i < STK_LANES_WINDOW; i += GROUP)
+        for (size_t g = 0; g < GROUP; g++) most[g] = like[i + g] > most[g] ? like[i + g] : most[g];
+    while (high - low > 1) {
+        int16_t middle = (int16_t)((low + high) / 2);
+        uint32_t n = (uint32_t)(__builtin_popcountll(at_least(most, middle)) + __builtin_popcountll(at_least(most + 64, middle)));
+        if (n >= want)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static uint32_t likest(const int16_t *like, uint32_t want, uint16_t *list) {
+    int16_t bound = find_bound(like, want);
+    uint32_t n = 0;
+    for (uint32_t q = 0; q < STK_LANES_WINDOW; q += 64)
+        for (uint64_t bits = at_least(like + q, bound); bits; bits &= bits - 1)
+            list[n++] = (uint16_t)(q + (uint32_t)__builtin_ctzll(bits));
+    return n;
+}
+
+/* ---- Votes -------------------------------------------------------------------------------------------------------------- */
+
+static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of, uint32_t n, uint32_t n_word) {
+#if defined(__AVX512BW__)
+    for (size_t w = 0; w < n_word; w++) {
+        __m512i lag[STK_LANES_LAGS];
+        for (size_t g = 0; g < STK_LANES_LAGS; g++) lag[g] = _mm512_loadu_si512(votes + (g * n_word + w) * 64);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint64_t *row = rows[i] + w;
+            const __m512i add = _mm512_set1_epi8((char)of[i]);
+            lag[0] = _mm512_mask_add_epi8(lag[0], row[0], lag[0], add);
+            lag[1] = _mm512_mask_add_epi8(lag[1], row[n_word], lag[1], add);
+            for (size_t a = 2; a < 4; a++) lag[2] = _mm512_mask_add_epi8(lag[2], row[a * n_word], lag[2], add);
+            for (size_t a = 4; a < 8; a++) lag[3] = _mm512_mask_add_epi8(lag[3], row[a * n_word], lag[3], add);
+        }
+        for (size_t g = 0; g < STK_LANES_LAGS; g++) _mm512_storeu_si512(votes + (g * n_word + w) * 64, lag[g]);
+    }
+#else
+    static const uint8_t lag_of[STK_LANES_AHEAD] = {0, 1, 2, 2, 3, 3, 3, 3};
+    for (uint32_t i = 0; i < n; i++)
+        for (size_t a = 0; a < STK_LANES_AHEAD; a++)
+            for (size_t w = 0; w < n_word; w++)
+                for (uint64_t bits = rows[i][a * n_word + w]; bits; bits &= bits - 1)
+                    votes[(lag_of[a] * n_word + w) * 64 + (size_t)__builtin_ctzll(bits)] += of[i];
+#endif
+}
+
+const stk_lanes LANES_TABLE = {.name = LANES_NAME,
+                               .lowest = lowest,
+                               .weigh = weigh,
+                               .dot = dot,
+                               .resemble = resemble,
+                               .likest = likest,
+                               .vote = vote};
