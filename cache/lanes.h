@@ -1,10 +1,9 @@
 /*
  * lanes: what policy `learned` does to all experts of a layer, or to all tokens that it looks back at, once for each width of
- * vectors (lanes_loops.h). The tables give the same bits: sums of floats are taken element by element, or by 16 lanes in order,
- * without fused multiply-add; all else is integers. So decisions are the same on every CPU.
+ * vectors (lanes_loops.h). The tables give the same bits: sums of floats are taken element by element, or by 16 lanes and
+ * then halves onto halves, without fused multiply-add; all else is integers. So decisions are the same on every CPU.
  *
- * Who may call it: recall.c, learned_model.c, learned.c. Rows of experts are padded to a multiple of STK_LANES_PAD and zero there,
- * unless said otherwise. Pure.
+ * Who may call it: recall.c, learned_model.c, learned.c. Rows have a length n that is a multiple of STK_LANES_PAD. Pure.
  */
 #ifndef STK_LANES_H
 #define STK_LANES_H
@@ -22,18 +21,20 @@ enum {
 
 typedef struct stk_lanes {
     const char *name;
-    /* The first of the lowest x[i] + bar[i]; what that is: *least. n > 0, a multiple of 16; infinities are fine. */
+    /* The first of the lowest x[i] + bar[i]; what that is: *least. n > 0; infinities are fine. */
     uint32_t (*lowest)(const float *x, const float *bar, uint32_t n, float *least);
     /* out[e] = the rows' values by their weights: `fading` [FADING, n], then `votes` [LAGS, n]; w [FADING + LAGS]. */
     void (*weigh)(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n);
-    /* Sum of a[i] * b[i], 16 lanes in float, then in double. n a multiple of 16. */
-    double (*dot)(const float *a, const float *b, uint32_t n);
+    /* Sum of a[i] * b[i]: 16 sums side by side, then halves onto halves. */
+    float (*dot)(const float *a, const float *b, uint32_t n);
     /* like[q] loses a quarter and gains 16 for each of the n_used rows of `used` that has bit q; n_used <= 15. */
     void (*resemble)(int16_t *like, const uint64_t *const *used, uint32_t n_used);
     /* Lists the places with the highest like[] above 0: at least `want` where there are as many, those that equal the least of
      * them too, in order of place. Returns how many. list [WINDOW]. */
     uint32_t (*likest)(const int16_t *like, uint32_t want, uint16_t *list);
-    /* votes[lag][e] += of[i] for each of the 8 rows [n_word] of bits from rows[i] on that has bit e; votes [LAGS, 64 n_word]. */
+    /* shared[i] = how many bits past[i] [n_word] has in common with set [n_word]; at most 255. */
+    void (*share)(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word);
+    /* votes[lag][e] = the sum of of[i] for each of the 8 rows [n_word] of bits from rows[i] on that has bit e; votes [LAGS, 64 n_word]. */
     void (*vote)(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of, uint32_t n, uint32_t n_word);
 } stk_lanes;
 

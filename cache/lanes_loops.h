@@ -40,23 +40,34 @@ static inline __m128 of_bytes(const uint8_t *p) {
 /* ---- Experts ------------------------------------------------------------------------------------------------------------ */
 
 static inline float least_of(vf v) {
-    float x[WIDTH];
-    V(storeu_ps)(x, v);
-    for (uint32_t half = WIDTH / 2; half; half /= 2)
-        for (uint32_t i = 0; i < half; i++) x[i] = x[i] < x[i + half] ? x[i] : x[i + half];
-    return x[0];
+#if defined(__AVX512BW__)
+    __m256 eight = _mm256_min_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 x = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+#elif defined(__AVX2__)
+    __m128 x = _mm_min_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+#else
+    __m128 x = v;
+#endif
+    x = _mm_min_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_min_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
+/* Where the lowest stands cannot be foreseen, hence no branch on it. */
 static uint32_t lowest(const float *x, const float *bar, uint32_t n, float *least) {
     vf low = V(set1_ps)(INFINITY);
     for (size_t i = 0; i < n; i += WIDTH) low = V(min_ps)(low, V(add_ps)(V(loadu_ps)(x + i), V(loadu_ps)(bar + i)));
     *least = least_of(low);
     low = V(set1_ps)(*least);
-    for (size_t i = 0; i < n; i += WIDTH) {
-        uint32_t equal = EQUAL_BITS(low, V(add_ps)(V(loadu_ps)(x + i), V(loadu_ps)(bar + i)));
-        if (equal) return (uint32_t)i + (uint32_t)__builtin_ctz(equal);
+    uint32_t at = 0;
+    for (uint32_t i = n; i > 0;) {
+        uint64_t equal = 0;
+        i -= 64;
+        for (size_t j = 0; j < 64; j += WIDTH)
+            equal |= (uint64_t)EQUAL_BITS(low, V(add_ps)(V(loadu_ps)(x + i + j), V(loadu_ps)(bar + i + j))) << j;
+        uint32_t here = i + (uint32_t)__builtin_ctzll(equal | (uint64_t)1 << 63);
+        at = equal ? here : at;
     }
-    return 0;
+    return at;
 }
 
 static void weigh(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n) {
@@ -71,17 +82,23 @@ static void weigh(float *out, const float *fading, const uint8_t *votes, const f
     }
 }
 
-static double dot(const float *a, const float *b, uint32_t n) {
+static float dot(const float *a, const float *b, uint32_t n) {
     vf sums[16 / WIDTH];
-    float lanes[16];
-    double sum = 0;
     for (size_t j = 0; j < 16 / WIDTH; j++) sums[j] = V(setzero_ps)();
     for (size_t i = 0; i < n; i += 16)
         for (size_t j = 0; j < 16 / WIDTH; j++)
             sums[j] = V(add_ps)(sums[j], V(mul_ps)(V(loadu_ps)(a + i + j * WIDTH), V(loadu_ps)(b + i + j * WIDTH)));
-    for (size_t j = 0; j < 16 / WIDTH; j++) V(storeu_ps)(lanes + j * WIDTH, sums[j]);
-    for (size_t i = 0; i < 16; i++) sum += (double)lanes[i];
-    return sum;
+#if defined(__AVX512BW__)
+    __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(sums[0]), _mm512_extractf32x8_ps(sums[0], 1));
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+#elif defined(__AVX2__)
+    __m256 eight = _mm256_add_ps(sums[0], sums[1]);
+    __m128 x = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+#else
+    __m128 x = _mm_add_ps(_mm_add_ps(sums[0], sums[2]), _mm_add_ps(sums[1], sums[3]));
+#endif
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_shuffle_ps(x, x, 1)));
 }
 
 /* ---- Tokens looked back at ---------------------------------------------------------------------------------------------- */
@@ -176,13 +193,21 @@ static uint32_t likest(const int16_t *like, uint32_t want, uint16_t *list) {
     return n;
 }
 
+static void share(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t bits = 0;
+        for (uint32_t w = 0; w < n_word; w++) bits += (uint32_t)__builtin_popcountll(set[w] & past[i][w]);
+        shared[i] = (uint8_t)bits;
+    }
+}
+
 /* ---- Votes -------------------------------------------------------------------------------------------------------------- */
 
 static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of, uint32_t n, uint32_t n_word) {
 #if defined(__AVX512BW__)
     for (size_t w = 0; w < n_word; w++) {
         __m512i lag[STK_LANES_LAGS];
-        for (size_t g = 0; g < STK_LANES_LAGS; g++) lag[g] = _mm512_loadu_si512(votes + (g * n_word + w) * 64);
+        for (size_t g = 0; g < STK_LANES_LAGS; g++) lag[g] = _mm512_setzero_si512();
         for (uint32_t i = 0; i < n; i++) {
             const uint64_t *row = rows[i] + w;
             const __m512i add = _mm512_set1_epi8((char)of[i]);
@@ -195,6 +220,7 @@ static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of,
     }
 #else
     static const uint8_t lag_of[STK_LANES_AHEAD] = {0, 1, 2, 2, 3, 3, 3, 3};
+    memset(votes, 0, (size_t)STK_LANES_LAGS * n_word * 64);
     for (uint32_t i = 0; i < n; i++)
         for (size_t a = 0; a < STK_LANES_AHEAD; a++)
             for (size_t w = 0; w < n_word; w++)
@@ -209,4 +235,5 @@ const stk_lanes LANES_TABLE = {.name = LANES_NAME,
                                .dot = dot,
                                .resemble = resemble,
                                .likest = likest,
+                               .share = share,
                                .vote = vote};

@@ -19,6 +19,11 @@
 enum { STATE_MAGIC = 0x334e524c }; /* "LRN3" */
 enum { RESIDENT = 1, OF_EVENT = 2, FETCHED_AHEAD = 4, ALL_FLAGS = 7 };
 
+/* Who may leave, by flags: whether that is so cannot be foreseen, hence no branch on it. */
+#define STAYS INFINITY
+static const float bar_of[ALL_FLAGS + 1] = {STAYS, 0, STAYS, STAYS, STAYS, STAYS, STAYS, STAYS};
+static const float bar_of_few[ALL_FLAGS + 1] = {STAYS, 0, STAYS, 0, STAYS, STAYS, STAYS, STAYS}; /* where hits may leave, too */
+
 typedef struct state_head {
     uint32_t magic, n_key, n_expert, n_layer, n_slot, n_resident, k, has_waited;
 } state_head;
@@ -44,6 +49,8 @@ struct stk_policy {
     float *lowest_score;      /* [n_layer, padded with infinity] of those that may leave, of each layer */
     float *no_bar;            /* [n_layer, padded] zeros */
     uint32_t n_stale, *stale; /* [n_layer] layers whose lowest is not known */
+    struct layer *lowest;     /* where none is stale: the layer with the lowest of all, NULL: nobody may leave */
+    const float *bar_of;      /* by flags */
     uint8_t *flags;           /* [n_key] */
     unsigned char *blocks;    /* [n_layer + 1] blocks of block_bytes: saved, bar; the last is load's */
     size_t saved_bytes, block_bytes;
@@ -56,9 +63,6 @@ struct stk_policy {
 
 static struct layer *layer_of(const stk_policy *p, uint32_t key) { return key < p->n_key ? &p->layers[key / p->n_expert] : NULL; }
 
-/* Few slots: hits may leave, too. */
-static bool lets_hits_go(const stk_policy *p) { return p->n_slot < (uint64_t)2 * p->model.k * p->n_layer; }
-
 static void set_stale(stk_policy *p, struct layer *layer) {
     if (!layer->is_stale) p->stale[p->n_stale++] = (uint32_t)(layer - p->layers);
     layer->is_stale = true;
@@ -66,17 +70,8 @@ static void set_stale(stk_policy *p, struct layer *layer) {
 
 /* The expert's flags have changed. */
 static void refresh_bar(stk_policy *p, struct layer *layer, uint32_t expert) {
-    uint8_t flags = p->flags[layer->first_key + expert];
-    bool may_leave = flags == RESIDENT || (flags == (RESIDENT | OF_EVENT) && lets_hits_go(p));
-    layer->bar[expert] = may_leave ? 0 : INFINITY;
-    if (layer->is_stale) return;
-    float *lowest = &p->lowest_score[layer - p->layers], score = layer->model.score[expert];
-    if (!may_leave) {
-        if (expert == layer->lowest) set_stale(p, layer);
-    } else if (score < *lowest || (score == *lowest && expert < layer->lowest)) {
-        *lowest = score;
-        layer->lowest = expert;
-    }
+    layer->bar[expert] = p->bar_of[p->flags[layer->first_key + expert]];
+    set_stale(p, layer);
 }
 
 static uint32_t experts_in(const stk_policy *p, const struct layer *layer) {
@@ -154,6 +149,7 @@ static int open_all(stk_policy *p, const stk_policy_config *config) {
     p->n_expert = config->n_expert;
     p->n_slot = config->n_slot;
     p->n_pad = stk_learned_pad(p->n_expert);
+    p->bar_of = bar_of;
     p->held = calloc(p->n_expert, sizeof *p->held);
     p->flags = calloc(p->n_key, 1);
     p->set = calloc(p->n_expert, sizeof *p->set);
@@ -184,18 +180,23 @@ static int learned_open(stk_policy **out, const stk_policy_config *config) {
 
 static void set_size(stk_policy *p, uint32_t k) {
     stk_learned_set_size(&p->model, (double)p->n_slot / STK_MAX(p->n_layer, 1u), k);
+    p->bar_of = p->n_slot < (uint64_t)2 * k * p->n_layer ? bar_of_few : bar_of;
     for (uint32_t i = 0; i < p->n_layer; i++)
         for (uint32_t e = 0; e < experts_in(p, &p->layers[i]); e++) refresh_bar(p, &p->layers[i], e);
 }
 
-/* The running event is over. */
+/* The running event is over: of one layer, if there was one. */
 static void let_go(stk_policy *p) {
+    if (!p->n_held) return;
+    struct layer *layer = layer_of(p, p->held[0]);
+    uint8_t *flags = p->flags + layer->first_key;
     for (uint32_t i = 0; i < p->n_held; i++) {
-        struct layer *layer = layer_of(p, p->held[i]);
-        p->flags[p->held[i]] &= (uint8_t)~OF_EVENT;
-        refresh_bar(p, layer, p->held[i] - layer->first_key);
+        uint32_t e = p->held[i] - layer->first_key;
+        flags[e] &= (uint8_t)~OF_EVENT;
+        layer->bar[e] = p->bar_of[flags[e]];
     }
     p->n_held = 0;
+    set_stale(p, layer);
 }
 
 static void let_go_of_prefetched(stk_policy *p, struct layer *layer) {
@@ -222,8 +223,9 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
     p->n_held = n;
     for (uint32_t i = 0; i < n; i++) {
         p->held[i] = keys[i];
-        p->flags[keys[i]] |= OF_EVENT;
-        refresh_bar(p, layer, keys[i] - layer->first_key);
+        uint8_t *flags = &p->flags[keys[i]];
+        *flags |= OF_EVENT;
+        layer->bar[keys[i] - layer->first_key] = p->bar_of[*flags];
     }
     return 0;
 }
@@ -231,6 +233,7 @@ static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *
 /* The layer with the lowest score that may leave, or NULL. */
 static struct layer *lowest_layer(stk_policy *p) {
     const stk_lanes *lanes = p->model.lanes;
+    if (!p->n_stale) return p->lowest;
     for (; p->n_stale; p->n_stale--) {
         uint32_t i = p->stale[p->n_stale - 1];
         struct layer *layer = &p->layers[i];
@@ -239,7 +242,8 @@ static struct layer *lowest_layer(stk_policy *p) {
     }
     float lowest = p->lowest_score[0];
     uint32_t i = p->n_layer > 1 ? lanes->lowest(p->lowest_score, p->no_bar, stk_learned_pad(p->n_layer), &lowest) : 0;
-    return lowest < INFINITY ? &p->layers[i] : NULL;
+    p->lowest = lowest < INFINITY ? &p->layers[i] : NULL;
+    return p->lowest;
 }
 
 /* The lowest score of all residents that are not busy, held or not; busy = NULL: of all. */
@@ -296,7 +300,8 @@ static int learned_inserted(stk_policy *p, uint32_t key, enum stk_why why) {
     layer->n_ahead += why == STK_WHY_PREFETCH;
     p->n_resident++;
     p->has_waited = false;
-    refresh_bar(p, layer, key - layer->first_key);
+    uint32_t expert = key - layer->first_key;
+    if (layer->bar[expert] != p->bar_of[p->flags[key]]) refresh_bar(p, layer, expert);
     return 0;
 }
 
@@ -321,7 +326,7 @@ static int learned_resized(stk_policy *p, uint32_t n_slot) {
 
 static size_t state_bytes(const stk_policy *p) {
     size_t recall = p->saves_recall ? stk_recall_state_bytes(p->model.recall) : 0;
-    return sizeof(state_head) + sizeof p->model.sums + p->n_layer * p->saved_bytes + recall + p->n_key;
+    return sizeof(state_head) + sizeof p->model.sums + sizeof p->model.weights + p->n_layer * p->saved_bytes + recall + p->n_key;
 }
 
 static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
@@ -333,6 +338,8 @@ static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
     to += sizeof head;
     memcpy(to, &p->model.sums, sizeof p->model.sums);
     to += sizeof p->model.sums;
+    memcpy(to, p->model.weights, sizeof p->model.weights);
+    to += sizeof p->model.weights;
     for (uint32_t i = 0; i < p->n_layer; i++, to += p->saved_bytes) memcpy(to, p->layers[i].model.head, p->saved_bytes);
     if (p->saves_recall) {
         stk_recall_save(p->model.recall, to);
@@ -374,22 +381,28 @@ static int check_flags(const stk_policy *p, const state_head *head, const uint8_
     return 0;
 }
 
-static int check_sums(const unsigned char *data) {
+static int check_model(const unsigned char *data) {
     double sums[sizeof(stk_learned_sums) / sizeof(double)];
+    float weights[STK_LEARNED_N_FEATURE];
     memcpy(sums, data, sizeof sums);
+    memcpy(weights, data + sizeof sums, sizeof weights);
     for (size_t i = 0; i < STK_ARRAY_LEN(sums); i++)
         if (!(fabs(sums[i]) <= 1e12)) return stk_fail(STK_EFORMAT, "saved state of policy learned: a sum is out of range");
+    for (size_t i = 0; i < STK_ARRAY_LEN(weights); i++)
+        if (!(fabsf(weights[i]) <= STK_LEARNED_MOST_WEIGHT))
+            return stk_fail(STK_EFORMAT, "saved state of policy learned: a weight is out of range");
     return 0;
 }
 
 static int learned_load(stk_policy *p, const void *data, size_t bytes) {
     state_head head;
-    const unsigned char *from = data, *sums = from + sizeof head, *blocks = sums + sizeof p->model.sums;
+    const unsigned char *from = data, *sums = from + sizeof head, *weights = sums + sizeof p->model.sums;
+    const unsigned char *blocks = weights + sizeof p->model.weights;
     if (bytes < sizeof head) return stk_fail(STK_EFORMAT, "saved state of policy learned: only %zu bytes", bytes);
     memcpy(&head, from, sizeof head);
     STK_TRY(check_head(p, &head, bytes));
     const unsigned char *recall = blocks + p->n_layer * p->saved_bytes, *flags = from + bytes - p->n_key;
-    STK_TRY(check_sums(sums));
+    STK_TRY(check_model(sums));
     STK_TRY(check_flags(p, &head, flags));
     if (p->saves_recall) STK_TRY(stk_recall_check(p->model.recall, recall));
     struct layer spare = {0};
@@ -411,6 +424,7 @@ static int learned_load(stk_policy *p, const void *data, size_t bytes) {
     }
     p->model.k = head.k;
     set_size(p, head.k);
+    if (head.n_slot == p->n_slot) memcpy(p->model.weights, weights, sizeof p->model.weights);
     return 0;
 }
 

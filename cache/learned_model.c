@@ -6,6 +6,7 @@
 
 #include "src/numeric.h"
 
+enum { SOLVE_OFTEN = 32, SOLVE_PERIOD = 8 }; /* samples */
 enum { N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
 #define PRIOR_SAMPLES 4096.0 /* what the shipped prior counts for */
 #define MOST_SAMPLES  0x1p21 /* the sums are halved there: old samples fade, and no sum grows without end */
@@ -91,7 +92,7 @@ static bool solve(double xx[N_F][N_F], const double xy[N_F], double w[N_F]) {
         double s = y[i];
         for (uint32_t q = i + 1; q < N_F; q++) s -= xx[q][i] * w[q];
         w[i] = s / xx[i][i];
-        if (!(fabs(w[i]) <= 1e3)) return false;
+        if (!(fabs(w[i]) <= STK_LEARNED_MOST_WEIGHT)) return false;
     }
     return true;
 }
@@ -122,18 +123,20 @@ static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
     uint32_t pad = m->n_pad;
     for (uint32_t h = 0; h < STK_LEARNED_N_HORIZON; h++) {
         for (uint32_t e = 0; e < pad; e++) m->scratch[e] = m->label[h][layer->due[e]];
-        for (uint32_t i = 0; i < N_F; i++) sums->xy[h][i] += m->lanes->dot(m->scratch, layer->sample + (size_t)i * pad, pad);
+        for (uint32_t i = 0; i < N_F; i++) sums->xy[h][i] += (double)m->lanes->dot(m->scratch, layer->sample + (size_t)i * pad, pad);
     }
     for (uint32_t i = 0; i < N_F; i++)
         for (uint32_t j = 0; j <= i; j++)
-            sums->xx[i][j] += m->lanes->dot(layer->sample + (size_t)i * pad, layer->sample + (size_t)j * pad, pad);
+            sums->xx[i][j] += (double)m->lanes->dot(layer->sample + (size_t)i * pad, layer->sample + (size_t)j * pad, pad);
     sums->n += m->n_expert;
     if (sums->n > MOST_SAMPLES) {
         double *all = (double *)sums;
         for (size_t i = 0; i < sizeof *sums / sizeof *all; i++) all[i] *= 0.5;
     }
     layer->head->n_sample = 0;
-    stk_learned_solve(m);
+    /* Later, one sample changes little. */
+    uint64_t n = (uint64_t)sums->n / m->n_expert;
+    if (n < SOLVE_OFTEN || n % SOLVE_PERIOD == 0) stk_learned_solve(m);
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------------- */

@@ -25,7 +25,8 @@ enum {
     STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_LANES_LAGS, /* enum stk_learned_feature */
     STK_LEARNED_N_HORIZON = 6,
     STK_LEARNED_PERIOD = 32,
-    STK_LEARNED_MOST = 8 /* no feature is more */
+    STK_LEARNED_MOST = 8,          /* no feature is more */
+    STK_LEARNED_MOST_WEIGHT = 1000 /* the other way either */
 };
 
 enum stk_learned_feature {

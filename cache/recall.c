@@ -190,16 +190,22 @@ void stk_recall_observe(stk_recall *r, uint32_t layer, const stk_event *event) {
 }
 
 uint32_t stk_recall_matches(const stk_recall *r, uint32_t layer, stk_match list[STK_RECALL_MATCHES]) {
+    const uint64_t *past[STK_RECALL_MATCHES];
+    uint8_t shared[STK_RECALL_MATCHES];
     uint64_t now = r->h.n_token - 1;
-    const uint64_t *set = set_of(r, layer, now);
-    for (uint32_t i = 0; i < r->h.n_match; i++) {
-        const uint64_t *past = set_of(r, layer, now - r->h.back[i]);
-        uint32_t shared = 0;
-        for (uint32_t w = 0; w < r->n_word; w++) shared += (uint32_t)__builtin_popcountll(set[w] & past[w]);
-        uint32_t likeness = 8 * shared + 3 * (uint32_t)r->h.like[i] / 8;
+    uint32_t n = r->h.n_match;
+    if (!n) return 0;
+    for (uint32_t i = 0; i < n; i++) past[i] = set_of(r, layer, now - r->h.back[i]);
+    r->lanes->share(shared, set_of(r, layer, now), past, n, r->n_word);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t likeness = 8u * shared[i] + 3 * (uint32_t)r->h.like[i] / 8;
         list[i] = (stk_match){r->h.back[i], (uint16_t)STK_MIN(likeness, STK_RECALL_LIKENESS - 1u)};
     }
-    return r->h.n_match;
+    if (layer + 1 < r->n_layer && (layer + 1) % STK_RECALL_STRIDE) /* the same matches will be looked up there */
+        for (uint32_t i = 0; i < n; i++)
+            for (size_t at = 0; at <= (size_t)AHEAD * r->n_word; at += 64 / sizeof(uint64_t))
+                __builtin_prefetch(past[i] + (size_t)N_ROW * r->n_word + at);
+    return n;
 }
 
 /* Eight rows of what followed the match; those that have not come are empty. */
@@ -214,11 +220,11 @@ static const uint64_t *follow(const stk_recall *r, uint32_t layer, uint32_t i, u
 }
 
 void stk_recall_vote(const stk_recall *r, uint32_t layer, const stk_match *list, const uint8_t *of, uint32_t n, uint8_t *votes) {
-    const uint64_t *rows[STK_RECALL_MATCHES];
+    const uint64_t *rows[STK_RECALL_MATCHES] = {NULL};
     for (uint32_t i = 0; i < n; i++) rows[i] = follow(r, layer, i, list[i].back);
-    memset(votes, 0, (size_t)STK_LANES_LAGS * r->n_word * 64);
     r->lanes->vote(votes, rows, of, n, r->n_word);
 }
+
 /* ---- Saving ------------------------------------------------------------------------------------------------------------- */
 
 /* Of one layer. */
