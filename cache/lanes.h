@@ -23,6 +23,8 @@ typedef struct stk_lanes {
     const char *name;
     /* The first of the lowest x[i] + bar[i]; what that is: *least. n > 0; infinities are fine. */
     uint32_t (*lowest)(const float *x, const float *bar, uint32_t n, float *least);
+    /* fading[f][e] += add[f] [FADING] for each e that has its bit in set; fading [FADING, n], add[f] of 0 leaves a row alone. */
+    void (*fade)(float *fading, const uint64_t *set, const float *add, uint32_t n);
     /* out[e] = the rows' values by their weights: `fading` [FADING, n], then `votes` [LAGS, n]; w [FADING + LAGS]. */
     void (*weigh)(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n);
     /* Sum of a[i] * b[i]: 16 sums side by side, then halves onto halves. */

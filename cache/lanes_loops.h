@@ -70,6 +70,24 @@ static uint32_t lowest(const float *x, const float *bar, uint32_t n, float *leas
     return at;
 }
 
+static void fade(float *fading, const uint64_t *set, const float *add, uint32_t n) {
+    for (size_t f = 0; f < STK_LANES_FADING; f++, fading += n) {
+        if (!(add[f] > 0)) continue;
+#if defined(__AVX512BW__)
+        const __m512 by = _mm512_set1_ps(add[f]);
+        for (size_t i = 0; i < n; i += 16) {
+            uint16_t bits;
+            memcpy(&bits, (const char *)set + i / 8, sizeof bits);
+            __m512 x = _mm512_loadu_ps(fading + i);
+            _mm512_storeu_ps(fading + i, _mm512_mask_add_ps(x, bits, x, by));
+        }
+#else
+        for (uint32_t w = 0; w < n / 64; w++)
+            for (uint64_t bits = set[w]; bits; bits &= bits - 1) fading[w * 64 + (uint32_t)__builtin_ctzll(bits)] += add[f];
+#endif
+    }
+}
+
 static void weigh(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n) {
     vf by[STK_LANES_FADING + STK_LANES_LAGS];
     for (size_t f = 0; f < STK_LANES_FADING + STK_LANES_LAGS; f++) by[f] = V(set1_ps)(w[f]);
@@ -103,49 +121,60 @@ static float dot(const float *a, const float *b, uint32_t n) {
 
 /* ---- Tokens looked back at ---------------------------------------------------------------------------------------------- */
 
-/* How many rows have each bit, as binary numbers that stand upright. Returns how many digits may not be 0. */
-static uint32_t count_bits(uint64_t planes[N_PLANE][N_WORD], const uint64_t *const *used, uint32_t n_used) {
-    uint32_t n_plane = n_used ? 32 - (uint32_t)__builtin_clz(n_used) : 0;
+/* How many rows have each bit, as binary numbers that stand upright. */
+static void count_bits(uint64_t planes[N_PLANE][N_WORD], const uint64_t *const *used, uint32_t n_used) {
     memset(planes, 0, sizeof(uint64_t) * N_PLANE * N_WORD);
     for (uint32_t i = 0; i < n_used; i++) {
-        uint64_t carry[N_WORD];
-        memcpy(carry, used[i], sizeof carry);
-        for (uint32_t b = 0; b < n_plane; b++)
-            for (size_t w = 0; w < N_WORD; w++) {
-                uint64_t both = planes[b][w] & carry[w];
-                planes[b][w] ^= carry[w];
-                carry[w] = both;
+        const uint64_t *restrict row = used[i];
+        for (size_t w = 0; w < N_WORD; w++) {
+            uint64_t carry = row[w];
+            for (size_t b = 0; b < N_PLANE; b++) {
+                uint64_t both = planes[b][w] & carry;
+                planes[b][w] ^= carry;
+                carry = both;
             }
+        }
     }
-    return n_plane;
 }
 
 static void resemble(int16_t *restrict like, const uint64_t *const *used, uint32_t n_used) {
     uint64_t planes[N_PLANE][N_WORD];
-    uint32_t n_plane = count_bits(planes, used, n_used);
+    count_bits(planes, used, n_used);
 #if defined(__AVX512BW__)
     for (size_t q = 0; q < STK_LANES_WINDOW; q += 32) {
         __m512i x = _mm512_loadu_si512(like + q);
         x = _mm512_sub_epi16(x, _mm512_srai_epi16(x, 2));
-        for (uint32_t b = 0; b < n_plane; b++) {
-            __mmask32 bits = (__mmask32)(planes[b][q / 64] >> (q % 64));
-            x = _mm512_mask_add_epi16(x, bits, x, _mm512_set1_epi16((int16_t)(16 << b)));
+        for (size_t b = 0; b < N_PLANE; b++) {
+            uint32_t has;
+            memcpy(&has, (const char *)planes[b] + q / 8, sizeof has);
+            x = _mm512_mask_add_epi16(x, has, x, _mm512_set1_epi16((int16_t)(16 << b)));
         }
         _mm512_storeu_si512(like + q, x);
     }
-#else
-    typedef int16_t lanes16 __attribute__((vector_size(WIDTH == 8 ? 32 : 16)));
-    enum { N = sizeof(lanes16) / sizeof(int16_t) };
-    lanes16 bit, x;
-    for (int32_t i = 0; i < N; i++) bit[i] = (int16_t)(1 << i);
-    for (size_t q = 0; q < STK_LANES_WINDOW; q += N) {
-        memcpy(&x, like + q, sizeof x);
-        x -= x >> 2;
-        for (uint32_t b = 0; b < n_plane; b++) {
-            lanes16 has = (((lanes16){0} + (int16_t)(planes[b][q / 64] >> (q % 64))) & bit) == bit;
-            x -= has << (4 + b); /* true is -1 */
+#elif defined(__AVX2__)
+    const __m256i bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, INT16_MIN);
+    for (size_t q = 0; q < STK_LANES_WINDOW; q += 16) {
+        __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(like + q));
+        x = _mm256_sub_epi16(x, _mm256_srai_epi16(x, 2));
+        for (size_t b = 0; b < N_PLANE; b++) {
+            int16_t bits;
+            memcpy(&bits, (const char *)planes[b] + q / 8, sizeof bits);
+            __m256i has = _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(bits), bit), bit); /* true is -1 */
+            x = _mm256_sub_epi16(x, _mm256_slli_epi16(has, 4 + (int)b));
         }
-        memcpy(like + q, &x, sizeof x);
+        _mm256_storeu_si256((__m256i *)(void *)(like + q), x);
+    }
+#else
+    const __m128i bit = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
+    for (size_t q = 0; q < STK_LANES_WINDOW; q += 8) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(like + q));
+        x = _mm_sub_epi16(x, _mm_srai_epi16(x, 2));
+        for (size_t b = 0; b < N_PLANE; b++) {
+            int16_t bits = (int16_t)(planes[b][q / 64] >> q % 64);
+            __m128i has = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16(bits), bit), bit);
+            x = _mm_sub_epi16(x, _mm_slli_epi16(has, 4 + (int)b));
+        }
+        _mm_storeu_si128((__m128i *)(void *)(like + q), x);
     }
 #endif
 }
@@ -231,6 +260,7 @@ static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of,
 
 const stk_lanes LANES_TABLE = {.name = LANES_NAME,
                                .lowest = lowest,
+                               .fade = fade,
                                .weigh = weigh,
                                .dot = dot,
                                .resemble = resemble,

@@ -59,6 +59,7 @@ struct stk_policy {
     uint16_t *set;
     float *scratch;
     uint8_t *votes;
+    uint64_t *bits;
 };
 
 static struct layer *layer_of(const stk_policy *p, uint32_t key) { return key < p->n_key ? &p->layers[key / p->n_expert] : NULL; }
@@ -104,6 +105,7 @@ static void learned_close(stk_policy *p) {
     free(p->set);
     free(p->scratch);
     free(p->votes);
+    free(p->bits);
     free(p);
 }
 
@@ -155,11 +157,12 @@ static int open_all(stk_policy *p, const stk_policy_config *config) {
     p->set = calloc(p->n_expert, sizeof *p->set);
     p->scratch = calloc(p->n_pad, sizeof *p->scratch);
     p->votes = calloc(p->n_pad, STK_LANES_LAGS);
-    if (!p->held || !p->flags || !p->set || !p->scratch || !p->votes)
+    p->bits = calloc(p->n_pad / 64, sizeof *p->bits);
+    if (!p->held || !p->flags || !p->set || !p->scratch || !p->votes || !p->bits)
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u experts", p->n_key);
     STK_TRY(open_layers(p, config->layers));
     STK_TRY(open_recall(p, config));
-    stk_learned_model_init(&p->model, p->n_expert, *p->recall, p->scratch, p->votes, p->set);
+    stk_learned_model_init(&p->model, p->n_expert, *p->recall, p->scratch, p->votes, p->bits, p->set);
     make_empty(p);
     return 0;
 }

@@ -6,7 +6,7 @@
 
 #include "src/numeric.h"
 
-enum { SOLVE_OFTEN = 32, SOLVE_PERIOD = 8 }; /* samples */
+enum { SOLVE_OFTEN = 64, SOLVE_PERIOD = 8 }; /* after SOLVE_OFTEN samples, one changes little */
 enum { N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
 #define PRIOR_SAMPLES 4096.0 /* what the shipped prior counts for */
 #define MOST_SAMPLES  0x1p21 /* the sums are halved there: old samples fade, and no sum grows without end */
@@ -134,7 +134,6 @@ static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
         for (size_t i = 0; i < sizeof *sums / sizeof *all; i++) all[i] *= 0.5;
     }
     layer->head->n_sample = 0;
-    /* Later, one sample changes little. */
     uint64_t n = (uint64_t)sums->n / m->n_expert;
     if (n < SOLVE_OFTEN || n % SOLVE_PERIOD == 0) stk_learned_solve(m);
 }
@@ -154,15 +153,6 @@ static void renew(const stk_learned_model *m, const stk_learned_layer *layer) {
     }
 }
 
-/* x *= keep; x += 1 - keep for the experts of the set. */
-static void fade(const stk_learned_model *m, const stk_learned_layer *layer, uint32_t feature, float keep, const uint16_t *set,
-                 uint32_t n) {
-    float *x = row_of(m, layer, feature), *scale = &layer->head->scale[feature - STK_LEARNED_DECAY];
-    *scale *= keep;
-    float add = (1 - keep) / *scale;
-    for (uint32_t i = 0; i < n; i++) x[set[i]] += add;
-}
-
 static void begin_sequence(const stk_learned_model *m, const stk_learned_layer *layer) {
     renew(m, layer);
     for (uint32_t i = 0; i < STK_LEARNED_N_DECAY; i++)
@@ -175,14 +165,27 @@ static void begin_sequence(const stk_learned_model *m, const stk_learned_layer *
 static void observe_near(const stk_learned_model *m, const stk_learned_layer *layer, const stk_event *event, uint32_t token) {
     const uint16_t *ids = event->top_ids + (size_t)token * event->n_top;
     const float *scores = event->top_scores + (size_t)token * event->n_top;
-    float *near = row_of(m, layer, STK_LEARNED_NEAR);
-    fade(m, layer, STK_LEARNED_NEAR, near_decay, NULL, 0);
+    float *near = row_of(m, layer, STK_LEARNED_NEAR), *scale = &layer->head->scale[STK_LEARNED_NEAR - STK_LEARNED_DECAY];
+    *scale *= near_decay;
     if (event->k == 0 || event->k > event->n_top || !(scores[event->k - 1] > 0)) return;
-    float add = (1 - near_decay) / layer->head->scale[STK_LEARNED_NEAR - STK_LEARNED_DECAY];
+    float add = (1 - near_decay) / *scale;
     for (uint32_t i = event->k; i < event->n_top; i++) {
         float share = scores[i] / scores[event->k - 1];
         if (ids[i] < m->n_expert && share > 0 && share <= 1) near[ids[i]] += add * share;
     }
+}
+
+/* x *= keep; x += 1 - keep for the experts of the set. */
+static void fade(const stk_learned_model *m, const stk_learned_layer *layer, const uint16_t *set, uint32_t n) {
+    float add[STK_LANES_FADING] = {0};
+    for (uint32_t i = 0; i < STK_LEARNED_N_DECAY + 1; i++) {
+        float keep = i < STK_LEARNED_N_DECAY ? decay_of[i] : 1 - 1 / (float)(STK_MIN(layer->head->n_seen, (uint64_t)8192) + 9);
+        layer->head->scale[i] *= keep;
+        add[i] = (1 - keep) / layer->head->scale[i];
+    }
+    for (uint32_t i = 0; i < n; i++) m->bits[set[i] / 64] |= (uint64_t)1 << (set[i] % 64);
+    m->lanes->fade(layer->fading, m->bits, add, m->n_pad);
+    for (uint32_t i = 0; i < n; i++) m->bits[set[i] / 64] = 0;
 }
 
 /* Features of all experts: what is put aside and learned from. */
@@ -208,20 +211,20 @@ static void score_all(const stk_learned_model *m, const stk_learned_layer *layer
     for (uint32_t i = 0; i < n; i++) layer->score[set[i]] += m->weights[STK_LEARNED_NOW];
 }
 
-/* Each match's share in all their weight as votes; those that get none are left out. Returns how many stay. */
-static uint32_t share_out(const stk_learned_model *m, stk_match *list, uint32_t n, uint8_t of[STK_RECALL_MATCHES]) {
-    float total = RECALL_DAMP;
-    uint32_t n_kept = 0, left = STK_LANES_VOTES;
-    for (uint32_t i = 0; i < n; i++) total += m->match_weight[list[i].likeness];
-    float by = STK_LANES_VOTES / total;
+/* Each match's share in all their weight, as votes. */
+static void share_out(const stk_learned_model *m, const uint16_t *likeness, uint32_t n, uint8_t *of) {
+    float total = RECALL_DAMP, weight[STK_RECALL_MATCHES];
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t share = STK_MIN((uint32_t)(m->match_weight[list[i].likeness] * by + 0.5f), left);
-        if (!share) continue;
-        left -= share;
-        of[n_kept] = (uint8_t)share;
-        list[n_kept++] = list[i];
+        weight[i] = m->match_weight[likeness[i]];
+        total += weight[i];
     }
-    return n_kept;
+    float by = STK_LANES_VOTES / total;
+    uint32_t left = STK_LANES_VOTES;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t share = STK_MIN((uint32_t)(weight[i] * by + 0.5f), left);
+        of[i] = (uint8_t)share;
+        left -= share;
+    }
 }
 
 /* A token and its distinct experts. */
@@ -234,8 +237,7 @@ static void observe_token(stk_learned_model *m, const stk_learned_layer *layer, 
         for (uint32_t e = 0; e < m->n_expert; e++) row_of(m, layer, STK_LEARNED_POPULAR)[e] = (float)n / (float)m->n_expert;
         begin_sequence(m, layer);
     }
-    for (uint32_t i = 0; i < STK_LEARNED_N_DECAY; i++) fade(m, layer, STK_LEARNED_DECAY + i, decay_of[i], set, n);
-    fade(m, layer, STK_LEARNED_POPULAR, 1 - 1 / (float)(STK_MIN(head->n_seen, (uint64_t)8192) + 9), set, n);
+    fade(m, layer, set, n);
     head->n_token++;
     head->n_seen++;
     if (head->n_token % RENEW_TOKENS == 0) renew(m, layer);
@@ -245,11 +247,10 @@ static void observe_token(stk_learned_model *m, const stk_learned_layer *layer, 
 /* The scores after the latest token. */
 static void score_token(const stk_learned_model *m, const stk_learned_layer *layer, uint32_t number, const uint16_t *set,
                         uint32_t n) {
-    stk_match list[STK_RECALL_MATCHES];
+    uint16_t likeness[STK_RECALL_MATCHES];
     uint8_t of[STK_RECALL_MATCHES];
-    uint32_t n_match = stk_recall_matches(m->recall, number, list);
-    n_match = share_out(m, list, n_match, of);
-    stk_recall_vote(m->recall, number, list, of, n_match, m->votes);
+    share_out(m, likeness, stk_recall_matches(m->recall, number, likeness), of);
+    stk_recall_vote(m->recall, of, m->votes);
     score_all(m, layer, set, n);
     if (!layer->head->n_sample) put_aside(m, layer, set, n);
 }
@@ -279,7 +280,7 @@ void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, u
 /* ---- Opening ------------------------------------------------------------------------------------------------------------ */
 
 void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint8_t *votes,
-                            uint16_t *set) {
+                            uint64_t *bits, uint16_t *set) {
     *m = (stk_learned_model){
         .n_expert = n_expert,
                              .n_pad = stk_learned_pad(n_expert),
@@ -287,6 +288,7 @@ void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall 
                              .recall = recall,
                              .scratch = scratch,
                              .votes = votes,
+                             .bits = bits,
                              .set = set};
     for (uint32_t h = 0; h < STK_LEARNED_N_HORIZON; h++) {
         double label = 1;

@@ -75,6 +75,7 @@ typedef struct stk_learned_model {
     stk_recall *recall;                                         /* borrowed */
     float *scratch;                                             /* [n_pad] */
     uint8_t *votes;                                             /* [LAGS, n_pad] of the latest token's matches */
+    uint64_t *bits;                                             /* [n_pad / 64] all 0 between calls */
     uint16_t *set;                                              /* [n_expert] */
     float label[STK_LEARNED_N_HORIZON][STK_LEARNED_PERIOD + 1]; /* by tokens to the next use; 0: none */
     float match_weight[STK_RECALL_LIKENESS];                    /* by likeness */
@@ -88,7 +89,7 @@ void stk_learned_layer_init(const stk_learned_layer *layer);
 int stk_learned_layer_check(const stk_learned_layer *layer, uint32_t n_expert) STK_CHECKED;
 
 void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint8_t *votes,
-                            uint16_t *set);
+                            uint64_t *bits, uint16_t *set);
 uint32_t stk_learned_pad(uint32_t n_expert);
 
 /* The horizon for a cache of `slots` a layer, k experts a token; sets the weights. */

@@ -33,6 +33,7 @@ struct stk_recall {
     uint64_t *used;   /* [n_layer / STRIDE, n_expert, N_WORD] bits of the tokens that used the expert; follows from `sets` */
     uint64_t *recent; /* [MATCHES, AHEAD, n_word] what followed matches so recent that not all of it has come */
     uint16_t *likest; /* [WINDOW] scratch */
+    const uint64_t *past[STK_RECALL_MATCHES]; /* the matches' sets in the layer that was asked for last */
 };
 
 static size_t n_sampled(uint32_t n_layer) { return (n_layer + STK_RECALL_STRIDE - 1) / STK_RECALL_STRIDE; }
@@ -189,28 +190,30 @@ void stk_recall_observe(stk_recall *r, uint32_t layer, const stk_event *event) {
     if (layer % STK_RECALL_STRIDE == 0) compare(r, layer, end - 1);
 }
 
-uint32_t stk_recall_matches(const stk_recall *r, uint32_t layer, stk_match list[STK_RECALL_MATCHES]) {
-    const uint64_t *past[STK_RECALL_MATCHES];
-    uint8_t shared[STK_RECALL_MATCHES];
+uint32_t stk_recall_matches(stk_recall *r, uint32_t layer, uint16_t likeness[STK_RECALL_MATCHES]) {
+    uint8_t shared[STK_RECALL_MATCHES] = {0};
     uint64_t now = r->h.n_token - 1;
     uint32_t n = r->h.n_match;
-    if (!n) return 0;
-    for (uint32_t i = 0; i < n; i++) past[i] = set_of(r, layer, now - r->h.back[i]);
-    r->lanes->share(shared, set_of(r, layer, now), past, n, r->n_word);
+    const uint64_t *first = set_of(r, layer, 0);
+    for (uint32_t i = 0; i < n; i++) r->past[i] = first + (now - r->h.back[i]) % WINDOW * r->n_word;
+    r->lanes->share(shared, set_of(r, layer, now), r->past, n, r->n_word);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t likeness = 8u * shared[i] + 3 * (uint32_t)r->h.like[i] / 8;
-        list[i] = (stk_match){r->h.back[i], (uint16_t)STK_MIN(likeness, STK_RECALL_LIKENESS - 1u)};
+        uint32_t x = 8u * shared[i] + 3u * (uint32_t)r->h.like[i] / 8;
+        likeness[i] = (uint16_t)STK_MIN(x, STK_RECALL_LIKENESS - 1u);
     }
     if (layer + 1 < r->n_layer && (layer + 1) % STK_RECALL_STRIDE) /* the same matches will be looked up there */
-        for (uint32_t i = 0; i < n; i++)
-            for (size_t at = 0; at <= (size_t)AHEAD * r->n_word; at += 64 / sizeof(uint64_t))
-                __builtin_prefetch(past[i] + (size_t)N_ROW * r->n_word + at);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint64_t *next = r->past[i] + (size_t)N_ROW * r->n_word;
+            __builtin_prefetch(next);
+            __builtin_prefetch(next + AHEAD * r->n_word);
+        }
     return n;
 }
 
-/* Eight rows of what followed the match; those that have not come are empty. */
-static const uint64_t *follow(const stk_recall *r, uint32_t layer, uint32_t i, uint32_t back) {
-    const uint64_t *rows = set_of(r, layer, r->h.n_token - back);
+/* Eight rows of what followed match i; those that have not come are empty. */
+static const uint64_t *follow(const stk_recall *r, uint32_t i) {
+    const uint64_t *rows = r->past[i] + r->n_word;
+    uint32_t back = r->h.back[i];
     if (back >= AHEAD) return rows;
     uint64_t *copy = r->recent + (size_t)i * AHEAD * r->n_word;
     size_t n = (size_t)back * r->n_word;
@@ -219,10 +222,17 @@ static const uint64_t *follow(const stk_recall *r, uint32_t layer, uint32_t i, u
     return copy;
 }
 
-void stk_recall_vote(const stk_recall *r, uint32_t layer, const stk_match *list, const uint8_t *of, uint32_t n, uint8_t *votes) {
-    const uint64_t *rows[STK_RECALL_MATCHES] = {NULL};
-    for (uint32_t i = 0; i < n; i++) rows[i] = follow(r, layer, i, list[i].back);
-    r->lanes->vote(votes, rows, of, n, r->n_word);
+void stk_recall_vote(stk_recall *r, const uint8_t of[STK_RECALL_MATCHES], uint8_t *votes) {
+    const uint64_t *rows[STK_RECALL_MATCHES + 1];
+    uint8_t kept[STK_RECALL_MATCHES + 1];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->h.n_match; i++) { /* no branch: which ones vote cannot be foreseen */
+        kept[n] = of[i];
+        rows[n] = follow(r, i);
+        n += of[i] > 0;
+    }
+    rows[n] = NULL;
+    r->lanes->vote(votes, rows, kept, n, r->n_word);
 }
 
 /* ---- Saving ------------------------------------------------------------------------------------------------------------- */

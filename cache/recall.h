@@ -23,11 +23,6 @@ enum {
     STK_RECALL_LIKENESS = 512 /* is below this */
 };
 
-/* A past token: `back` before the present one. Likeness over 2k: 0 to 16. */
-typedef struct stk_match {
-    uint16_t back, likeness;
-} stk_match;
-
 typedef struct stk_recall stk_recall;
 
 /* n_layer: of all instances together. Each instance opens it; the first call makes it, later ones share *recall. */
@@ -37,11 +32,11 @@ void stk_recall_close(stk_recall **recall);
 
 /* Hears of an event of a layer. */
 void stk_recall_observe(stk_recall *recall, uint32_t layer, const stk_event *event);
-/* The matches of the present token as the layer sees them. Returns how many there are. */
-uint32_t stk_recall_matches(const stk_recall *recall, uint32_t layer, stk_match list[STK_RECALL_MATCHES]);
-/* votes[g][e] [LAGS, n_expert padded] = the sum of of[i] for each time the layer used expert e in lag group g after match i; the
- * sum of all of[] is at most STK_LANES_VOTES. */
-void stk_recall_vote(const stk_recall *recall, uint32_t layer, const stk_match *list, const uint8_t *of, uint32_t n, uint8_t *votes);
+/* The matches of the present token as the layer sees them: their likeness; over 2k it is 0 to 16. Returns how many there are. */
+uint32_t stk_recall_matches(stk_recall *recall, uint32_t layer, uint16_t likeness[STK_RECALL_MATCHES]);
+/* Of these matches, those of this layer: votes[g][e] [LAGS, n_expert padded] = the sum of of[i] for each time it used expert e in
+ * lag group g after match i; the sum of all of[] is at most STK_LANES_VOTES. */
+void stk_recall_vote(stk_recall *recall, const uint8_t of[STK_RECALL_MATCHES], uint8_t *votes);
 
 /* Bytes of the state; save writes all of it. */
 size_t stk_recall_state_bytes(const stk_recall *recall);
