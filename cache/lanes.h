@@ -12,7 +12,7 @@
 
 enum {
     STK_LANES_PAD = 64,      /* experts of a word of 64 bits */
-    STK_LANES_WINDOW = 1024, /* tokens that are looked back at, by place in a ring */
+    STK_LANES_WINDOW = 4096, /* tokens that are looked back at, by place in a ring */
     STK_LANES_AHEAD = 8,     /* tokens that follow a match */
     STK_LANES_LAGS = 4,      /* groups of these: the next, the one after, 3 to 4, 5 to 8 */
     STK_LANES_FADING = 6,    /* rows of a layer that fade */
@@ -29,11 +29,11 @@ typedef struct stk_lanes {
     void (*weigh)(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n);
     /* Sum of a[i] * b[i]: 16 sums side by side, then halves onto halves. */
     float (*dot)(const float *a, const float *b, uint32_t n);
-    /* like[q] loses a quarter and gains 16 for each of the n_used rows of `used` that has bit q; n_used <= 15. */
-    void (*resemble)(int16_t *like, const uint64_t *const *used, uint32_t n_used);
+    /* like[q] loses a quarter and gains 4 for each of the n_used rows of `used` that has bit q; n_used <= 15. */
+    void (*resemble)(uint8_t *like, const uint64_t *const *used, uint32_t n_used);
     /* Lists the places with the highest like[] above 0: at least `want` where there are as many, those that equal the least of
      * them too, in order of place. Returns how many. list [WINDOW]. */
-    uint32_t (*likest)(const int16_t *like, uint32_t want, uint16_t *list);
+    uint32_t (*likest)(const uint8_t *like, uint32_t want, uint16_t *list);
     /* shared[i] = how many bits past[i] [n_word] has in common with set [n_word]; at most 255. */
     void (*share)(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word);
     /* votes[lag][e] = the sum of of[i] for each of the 8 rows [n_word] of bits from rows[i] on that has bit e; votes [LAGS, 64 n_word]. */

@@ -8,9 +8,10 @@
 
 #include "cache/lanes.h"
 
-enum { GROUP = 128, N_WORD = STK_LANES_WINDOW / 64, N_PLANE = 4 };
+enum { GROUP = 256, N_WORD = STK_LANES_WINDOW / 64 };
 
-/* vf: a vector of floats; ODD: the lanes in which two differ... */
+/* vf: a vector of WIDTH floats; V(op): an operation on it; EQUAL_BITS: bit i: lane i of both is equal; OF_BYTES: WIDTH bytes as
+ * floats. */
 #if defined(__AVX512BW__)
 enum { WIDTH = 16 };
 typedef __m512 vf;
@@ -54,9 +55,12 @@ static inline float least_of(vf v) {
 
 /* Where the lowest stands cannot be foreseen, hence no branch on it. */
 static uint32_t lowest(const float *x, const float *bar, uint32_t n, float *least) {
-    vf low = V(set1_ps)(INFINITY);
-    for (size_t i = 0; i < n; i += WIDTH) low = V(min_ps)(low, V(add_ps)(V(loadu_ps)(x + i), V(loadu_ps)(bar + i)));
-    *least = least_of(low);
+    vf of[4], low; /* four at a time, as one after the other would wait for one another */
+    for (size_t j = 0; j < 4; j++) of[j] = V(set1_ps)(INFINITY);
+    for (size_t i = 0; i < n; i += 4 * WIDTH)
+        for (size_t j = 0; j < 4; j++)
+            of[j] = V(min_ps)(of[j], V(add_ps)(V(loadu_ps)(x + i + j * WIDTH), V(loadu_ps)(bar + i + j * WIDTH)));
+    *least = least_of(V(min_ps)(V(min_ps)(of[0], of[1]), V(min_ps)(of[2], of[3])));
     low = V(set1_ps)(*least);
     uint32_t at = 0;
     for (uint32_t i = n; i > 0;) {
@@ -121,6 +125,21 @@ static float dot(const float *a, const float *b, uint32_t n) {
 
 /* ---- Tokens looked back at ---------------------------------------------------------------------------------------------- */
 
+#if !defined(__AVX2__)
+/* The bits of a byte as bytes. */
+#define SPREAD1(x)                                                                                                               \
+    ((uint64_t)((x) & 1) | (uint64_t)((x) >> 1 & 1) << 8 | (uint64_t)((x) >> 2 & 1) << 16 | (uint64_t)((x) >> 3 & 1) << 24 |     \
+     (uint64_t)((x) >> 4 & 1) << 32 | (uint64_t)((x) >> 5 & 1) << 40 | (uint64_t)((x) >> 6 & 1) << 48 |                          \
+     (uint64_t)((x) >> 7 & 1) << 56)
+#define SPREAD4(x)  SPREAD1(x), SPREAD1((x) + 1), SPREAD1((x) + 2), SPREAD1((x) + 3)
+#define SPREAD16(x) SPREAD4(x), SPREAD4((x) + 4), SPREAD4((x) + 8), SPREAD4((x) + 12)
+#define SPREAD64(x) SPREAD16(x), SPREAD16((x) + 16), SPREAD16((x) + 32), SPREAD16((x) + 48)
+static const uint64_t spread_bits[256] = {SPREAD64(0), SPREAD64(64), SPREAD64(128), SPREAD64(192)};
+#endif
+
+#if !defined(__AVX512BW__)
+enum { N_PLANE = 4 };
+
 /* How many rows have each bit, as binary numbers that stand upright. */
 static void count_bits(uint64_t planes[N_PLANE][N_WORD], const uint64_t *const *used, uint32_t n_used) {
     memset(planes, 0, sizeof(uint64_t) * N_PLANE * N_WORD);
@@ -136,85 +155,81 @@ static void count_bits(uint64_t planes[N_PLANE][N_WORD], const uint64_t *const *
         }
     }
 }
+#endif
 
-static void resemble(int16_t *restrict like, const uint64_t *const *used, uint32_t n_used) {
-    uint64_t planes[N_PLANE][N_WORD];
-    count_bits(planes, used, n_used);
+static void resemble(uint8_t *restrict like, const uint64_t *const *used, uint32_t n_used) {
 #if defined(__AVX512BW__)
-    for (size_t q = 0; q < STK_LANES_WINDOW; q += 32) {
-        __m512i x = _mm512_loadu_si512(like + q);
-        x = _mm512_sub_epi16(x, _mm512_srai_epi16(x, 2));
-        for (size_t b = 0; b < N_PLANE; b++) {
-            uint32_t has;
-            memcpy(&has, (const char *)planes[b] + q / 8, sizeof has);
-            x = _mm512_mask_add_epi16(x, has, x, _mm512_set1_epi16((int16_t)(16 << b)));
-        }
-        _mm512_storeu_si512(like + q, x);
+    const __m512i low6 = _mm512_set1_epi8(63), four = _mm512_set1_epi8(4);
+    for (size_t w = 0; w < N_WORD; w++) {
+        __m512i x = _mm512_loadu_si512(like + w * 64);
+        x = _mm512_sub_epi8(x, _mm512_and_si512(_mm512_srli_epi16(x, 2), low6));
+        for (uint32_t i = 0; i < n_used; i++) x = _mm512_mask_add_epi8(x, used[i][w], x, four);
+        _mm512_storeu_si512(like + w * 64, x);
     }
 #elif defined(__AVX2__)
-    const __m256i bit = _mm256_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, INT16_MIN);
-    for (size_t q = 0; q < STK_LANES_WINDOW; q += 16) {
+    uint64_t planes[N_PLANE][N_WORD];
+    count_bits(planes, used, n_used);
+    const __m256i low6 = _mm256_set1_epi8(63), bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    for (size_t q = 0; q < STK_LANES_WINDOW; q += 32) {
         __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(like + q));
-        x = _mm256_sub_epi16(x, _mm256_srai_epi16(x, 2));
+        x = _mm256_sub_epi8(x, _mm256_and_si256(_mm256_srli_epi16(x, 2), low6));
         for (size_t b = 0; b < N_PLANE; b++) {
-            int16_t bits;
-            memcpy(&bits, (const char *)planes[b] + q / 8, sizeof bits);
-            __m256i has = _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(bits), bit), bit); /* true is -1 */
-            x = _mm256_sub_epi16(x, _mm256_slli_epi16(has, 4 + (int)b));
+            __m256i bits = _mm256_shuffle_epi8(_mm256_set1_epi32((int)(uint32_t)(planes[b][q / 64] >> q % 64)), spread);
+            __m256i has = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
+            x = _mm256_add_epi8(x, _mm256_and_si256(has, _mm256_set1_epi8((char)(4 << b))));
         }
         _mm256_storeu_si256((__m256i *)(void *)(like + q), x);
     }
 #else
-    const __m128i bit = _mm_setr_epi16(1, 2, 4, 8, 16, 32, 64, 128);
+    uint64_t planes[N_PLANE][N_WORD];
+    count_bits(planes, used, n_used);
     for (size_t q = 0; q < STK_LANES_WINDOW; q += 8) {
-        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(like + q));
-        x = _mm_sub_epi16(x, _mm_srai_epi16(x, 2));
-        for (size_t b = 0; b < N_PLANE; b++) {
-            int16_t bits = (int16_t)(planes[b][q / 64] >> q % 64);
-            __m128i has = _mm_cmpeq_epi16(_mm_and_si128(_mm_set1_epi16(bits), bit), bit);
-            x = _mm_sub_epi16(x, _mm_slli_epi16(has, 4 + (int)b));
-        }
-        _mm_storeu_si128((__m128i *)(void *)(like + q), x);
+        uint64_t x, add = 0;
+        memcpy(&x, like + q, sizeof x);
+        x -= x >> 2 & 0x3f3f3f3f3f3f3f3f; /* no byte borrows from another */
+        for (size_t b = 0; b < N_PLANE; b++) add |= spread_bits[planes[b][q / 64] >> q % 64 & 255] << b;
+        x += 4 * add;
+        memcpy(like + q, &x, sizeof x);
     }
 #endif
 }
 
-/* Bit i: x[i] >= bound, of 64; bound > INT16_MIN. */
-static inline uint64_t at_least(const int16_t *x, int16_t bound) {
-    uint64_t bits = 0;
+/* Bit i: x[i] >= bound, of 64; bound > 0. */
+static inline uint64_t at_least(const uint8_t *x, uint8_t bound) {
 #if defined(__AVX512BW__)
-    const __m512i b = _mm512_set1_epi16(bound);
-    for (size_t i = 0; i < 64; i += 32) bits |= (uint64_t)_mm512_cmpge_epi16_mask(_mm512_loadu_si512(x + i), b) << i;
+    return _mm512_cmpge_epu8_mask(_mm512_loadu_si512(x), _mm512_set1_epi8((char)bound));
 #else
-    const __m128i b = _mm_set1_epi16((int16_t)(bound - 1));
+    uint64_t bits = 0;
+    const __m128i b = _mm_set1_epi8((char)bound);
     for (size_t i = 0; i < 64; i += 16) {
-        const __m128i *at = (const __m128i *)(const void *)(x + i);
-        __m128i two = _mm_packs_epi16(_mm_cmpgt_epi16(_mm_loadu_si128(at), b), _mm_cmpgt_epi16(_mm_loadu_si128(at + 1), b));
-        bits |= (uint64_t)(uint32_t)_mm_movemask_epi8(two) << i;
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)(x + i));
+        bits |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_max_epu8(v, b), v)) << i;
     }
-#endif
     return bits;
+#endif
 }
 
 /* The highest bound that `want` of the groups reach, at least 1: as many tokens reach it, and not many more. */
-static int16_t find_bound(const int16_t *restrict like, uint32_t want) {
-    int16_t most[GROUP], low = 1, high = 1024; /* `want` reach low unless too few reach 1; fewer reach high */
+static uint8_t find_bound(const uint8_t *restrict like, uint32_t want) {
+    uint8_t most[GROUP];
+    uint32_t low = 1, high = 256; /* `want` reach low unless too few reach 1; fewer reach high */
     memcpy(most, like, sizeof most);
     for (size_t i = GROUP; i < STK_LANES_WINDOW; i += GROUP)
         for (size_t g = 0; g < GROUP; g++) most[g] = like[i + g] > most[g] ? like[i + g] : most[g];
     while (high - low > 1) {
-        int16_t middle = (int16_t)((low + high) / 2);
-        uint32_t n = (uint32_t)(__builtin_popcountll(at_least(most, middle)) + __builtin_popcountll(at_least(most + 64, middle)));
+        uint32_t middle = (low + high) / 2, n = 0;
+        for (size_t g = 0; g < GROUP; g += 64) n += (uint32_t)__builtin_popcountll(at_least(most + g, (uint8_t)middle));
         if (n >= want)
             low = middle;
         else
             high = middle;
     }
-    return low;
+    return (uint8_t)low;
 }
 
-static uint32_t likest(const int16_t *like, uint32_t want, uint16_t *list) {
-    int16_t bound = find_bound(like, want);
+static uint32_t likest(const uint8_t *like, uint32_t want, uint16_t *list) {
+    uint8_t bound = find_bound(like, want);
     uint32_t n = 0;
     for (uint32_t q = 0; q < STK_LANES_WINDOW; q += 64)
         for (uint64_t bits = at_least(like + q, bound); bits; bits &= bits - 1)

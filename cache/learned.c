@@ -162,7 +162,7 @@ static int open_all(stk_policy *p, const stk_policy_config *config) {
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u experts", p->n_key);
     STK_TRY(open_layers(p, config->layers));
     STK_TRY(open_recall(p, config));
-    stk_learned_model_init(&p->model, p->n_expert, *p->recall, p->scratch, p->votes, p->bits, p->set);
+    stk_learned_model_init(&p->model, p->n_expert, p->n_layer, *p->recall, p->scratch, p->votes, p->bits, p->set);
     make_empty(p);
     return 0;
 }

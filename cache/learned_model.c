@@ -8,7 +8,8 @@
 
 enum { SOLVE_OFTEN = 64, SOLVE_PERIOD = 8 }; /* after SOLVE_OFTEN samples, one changes little */
 enum { N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
-#define PRIOR_SAMPLES 4096.0 /* what the shipped prior counts for */
+/* What the shipped prior counts for, for each layer of the instance: samples of the same token in other layers tell little new. */
+#define PRIOR_SAMPLES 1024.0
 #define MOST_SAMPLES  0x1p21 /* the sums are halved there: old samples fade, and no sum grows without end */
 #define RIDGE         0.1    /* so that a feature that is always zero keeps its weight */
 #define LIKENESS_EVEN 8.0f   /* at this a match weighs 1 */
@@ -113,7 +114,7 @@ bool stk_learned_regress(const stk_learned_sums *sums, uint32_t horizon, double 
 
 void stk_learned_solve(stk_learned_model *m) {
     double w[N_F];
-    bool is_good = stk_learned_regress(&m->sums, m->horizon, PRIOR_SAMPLES, w);
+    bool is_good = stk_learned_regress(&m->sums, m->horizon, PRIOR_SAMPLES * m->n_layer, w);
     for (uint32_t i = 0; i < N_F; i++) m->weights[i] = is_good ? (float)w[i] : stk_learned_prior_w[m->horizon][i];
 }
 
@@ -279,10 +280,11 @@ void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, u
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------------ */
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint8_t *votes,
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch, uint8_t *votes,
                             uint64_t *bits, uint16_t *set) {
     *m = (stk_learned_model){
         .n_expert = n_expert,
+                             .n_layer = n_layer,
                              .n_pad = stk_learned_pad(n_expert),
                              .lanes = stk_lanes_best(),
                              .recall = recall,

@@ -4,7 +4,7 @@
  *
  * Of each expert a layer keeps a few features, all from its own past: use counts decayed at several rates, long-run popularity,
  * whether the present token uses it, the router's scores of those that just missed, and an episodic recall: which experts
- * followed the tokens of this sequence that resembled the present one (recall.h). An expert's score is a weighted sum of them and
+ * followed the tokens before that resembled the present one (recall.h). An expert's score is a weighted sum of them and
  * stands for the mean of g^(d-1), d being the number of tokens to its next use. The horizon 1 / (1 - g) is as long as an expert
  * would stay in a cache of that size.
  *
@@ -66,7 +66,7 @@ typedef struct stk_learned_layer {
 } stk_learned_layer;
 
 typedef struct stk_learned_model {
-    uint32_t n_expert, n_pad;
+    uint32_t n_expert, n_pad, n_layer;
     uint32_t horizon; /* index of the horizon in use */
     uint32_t k;       /* experts of a token; 0 until the first event */
     float weights[STK_LEARNED_N_FEATURE];
@@ -88,7 +88,7 @@ void stk_learned_layer_init(const stk_learned_layer *layer);
 /* STK_EFORMAT when a saved block that anybody may have written holds what cannot be. */
 int stk_learned_layer_check(const stk_learned_layer *layer, uint32_t n_expert) STK_CHECKED;
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint8_t *votes,
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch, uint8_t *votes,
                             uint64_t *bits, uint16_t *set);
 uint32_t stk_learned_pad(uint32_t n_expert);
 

@@ -9,7 +9,7 @@ enum {
     AHEAD = STK_LANES_AHEAD,
     N_ROW = WINDOW + AHEAD, /* the last rows of a layer repeat its first, so that what follows a token lies in order */
     N_WORD = WINDOW / 64,
-    MAX_LIKE = 64 /* of one shared expert at all layers: 16, what is left after a layer being three quarters */
+    MAX_LIKE = 16 /* of one shared expert at all layers: 4, and what is left after a layer being three quarters, rounded up */
 };
 
 /* What is saved, before the sets. */
@@ -19,8 +19,8 @@ typedef struct head {
     uint32_t layer;   /* of the latest event; n_layer: none yet */
     uint32_t n_match;
     uint16_t back[STK_RECALL_MATCHES];
-    int16_t like[STK_RECALL_MATCHES];
-    int16_t likeness[WINDOW]; /* of the token at each place, the present one's being 0 */
+    uint8_t like[STK_RECALL_MATCHES];
+    uint8_t likeness[WINDOW]; /* of the token at each place, the present one's being 0 */
 } head;
 
 struct stk_recall {
@@ -97,28 +97,20 @@ void stk_recall_close(stk_recall **recall) {
 
 /* ---- Events ------------------------------------------------------------------------------------------------------------- */
 
-static void begin_sequence(stk_recall *r) {
-    memset(r->h.likeness, 0, sizeof r->h.likeness);
-    memset(r->next, 0, sizeof *r->next * r->n_layer);
-    memset(r->sets, 0, sizeof *r->sets * sets_words(r));
-    memset(r->used, 0, sizeof *r->used * used_words(r));
-    r->h.n_token = r->h.n_match = 0;
-}
-
-/* A step begins where the layers begin anew. */
+/* A step begins where the layers begin anew. What resembled the token before makes what follows it resemble the present one, if
+ * this is the one after it. */
 static void begin_step(stk_recall *r, const stk_event *event, uint32_t n_tok) {
-    int16_t *like = r->h.likeness, last = like[WINDOW - 1];
-    if (event->pos && n_tok && event->pos[0] == 0 && (!event->seq || event->seq[0] == event->seq[n_tok - 1])) begin_sequence(r);
+    uint8_t *like = r->h.likeness, last = like[WINDOW - 1];
+    bool is_first = event->pos && n_tok && event->pos[0] == 0;
     r->h.n_step = STK_MAX(n_tok, 1u);
     r->h.n_token += r->h.n_step;
-    if (n_tok > 1) { /* the present token is not the one after the last */
+    if (is_first || n_tok > 1) {
         memset(like, 0, sizeof r->h.likeness);
+        r->h.n_match = 0;
         return;
     }
-    if (r->h.n_token > 1) { /* what resembled the token before makes what follows it resemble this one */
-        memmove(like + 1, like, sizeof r->h.likeness - sizeof *like);
-        like[0] = last;
-    }
+    memmove(like + 1, like, sizeof r->h.likeness - sizeof *like);
+    like[0] = last;
 }
 
 static void note_use(const stk_recall *r, uint32_t layer, uint64_t token, const uint64_t *set, bool is_used) {
@@ -157,7 +149,7 @@ static void find_matches(stk_recall *r) {
         n = STK_MIN(n + 1, (uint32_t)STK_RECALL_MATCHES);
     }
     for (uint32_t i = 0; i < n; i++) {
-        h->like[i] = (int16_t)(list[i] / WINDOW);
+        h->like[i] = (uint8_t)(list[i] / WINDOW);
         h->back[i] = (uint16_t)(WINDOW - list[i] % WINDOW);
     }
     h->n_match = n;
@@ -198,7 +190,7 @@ uint32_t stk_recall_matches(stk_recall *r, uint32_t layer, uint16_t likeness[STK
     for (uint32_t i = 0; i < n; i++) r->past[i] = first + (now - r->h.back[i]) % WINDOW * r->n_word;
     r->lanes->share(shared, set_of(r, layer, now), r->past, n, r->n_word);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t x = 8u * shared[i] + 3u * (uint32_t)r->h.like[i] / 8;
+        uint32_t x = 8u * shared[i] + 3u * r->h.like[i] / 2;
         likeness[i] = (uint16_t)STK_MIN(x, STK_RECALL_LIKENESS - 1u);
     }
     if (layer + 1 < r->n_layer && (layer + 1) % STK_RECALL_STRIDE) /* the same matches will be looked up there */
@@ -253,9 +245,9 @@ void stk_recall_save(const stk_recall *r, void *out) {
 
 static bool good_head(const stk_recall *r, const head *h) {
     bool good = h->n_token <= INT64_MAX && h->n_step <= h->n_token && h->layer <= r->n_layer && h->n_match <= STK_RECALL_MATCHES;
-    for (uint32_t j = 0; j < WINDOW; j++) good = good && h->likeness[j] >= 0 && h->likeness[j] <= MAX_LIKE * STK_RECALL_MAX_SET;
+    for (uint32_t j = 0; j < WINDOW; j++) good = good && h->likeness[j] <= MAX_LIKE * STK_RECALL_MAX_SET;
     for (uint32_t i = 0; good && i < h->n_match; i++)
-        good = h->back[i] > 0 && h->back[i] < WINDOW && h->back[i] < h->n_token && h->like[i] >= 0 &&
+        good = h->back[i] > 0 && h->back[i] < WINDOW && h->back[i] < h->n_token &&
                h->like[i] <= MAX_LIKE * STK_RECALL_MAX_SET;
     return good;
 }

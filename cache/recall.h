@@ -1,5 +1,5 @@
 /*
- * recall: which past tokens of the running sequence resemble the present one, and which experts followed them. Tokens that are
+ * recall: which past tokens resemble the present one, and which experts followed them. Tokens that are
  * routed alike in some layers are routed alike in the others, so one list serves all layers, and those of all instances of policy
  * `learned` in a cache.
  *
@@ -19,7 +19,7 @@
 enum {
     STK_RECALL_STRIDE = 4,   /* of the layers that tell likeness */
     STK_RECALL_MAX_SET = 15, /* a token with more experts resembles none */
-    STK_RECALL_MATCHES = 12,
+    STK_RECALL_MATCHES = 20,
     STK_RECALL_LIKENESS = 512 /* is below this */
 };
 

@@ -46,7 +46,7 @@ static void open_learner(learner *l, uint32_t n_layer, uint32_t n_expert, uint32
         stk_learned_layer_init(&l->layers[i]);
     }
     if (stk_recall_open(&l->recall, n_layer, n_expert) < 0) fail("layers", stk_error_detail());
-    stk_learned_model_init(&l->model, n_expert, l->recall, l->scratch, l->votes, l->bits, l->set);
+    stk_learned_model_init(&l->model, n_expert, n_layer, l->recall, l->scratch, l->votes, l->bits, l->set);
     stk_learned_set_size(&l->model, n_expert, k);
 }
 
