@@ -31,9 +31,9 @@ typedef struct stk_lanes {
     float (*dot)(const float *a, const float *b, uint32_t n);
     /* like[q] loses a quarter and gains 4 for each of the n_used rows of `used` that has bit q; n_used <= 15. */
     void (*resemble)(uint8_t *like, const uint64_t *const *used, uint32_t n_used);
-    /* Lists the places with the highest like[] above 0: at least `want` where there are as many, those that equal the least of
-     * them too, in order of place. Returns how many. list [WINDOW]. */
-    uint32_t (*likest)(const uint8_t *like, uint32_t want, uint16_t *list);
+    /* Lists the places with like[] of *least or more, in order: *least > 0 is about as high as it can be for `want` of them, where
+     * there are as many. Returns how many. list [WINDOW]. */
+    uint32_t (*likest)(const uint8_t *like, uint32_t want, uint16_t *list, uint8_t *least);
     /* shared[i] = how many bits past[i] [n_word] has in common with set [n_word]; at most 255. */
     void (*share)(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word);
     /* votes[lag][e] = the sum of of[i] for each of the 8 rows [n_word] of bits from rows[i] on that has bit e; votes [LAGS, 64 n_word]. */

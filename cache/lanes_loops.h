@@ -228,8 +228,8 @@ static uint8_t find_bound(const uint8_t *restrict like, uint32_t want) {
     return (uint8_t)low;
 }
 
-static uint32_t likest(const uint8_t *like, uint32_t want, uint16_t *list) {
-    uint8_t bound = find_bound(like, want);
+static uint32_t likest(const uint8_t *like, uint32_t want, uint16_t *list, uint8_t *least) {
+    uint8_t bound = *least = find_bound(like, want);
     uint32_t n = 0;
     for (uint32_t q = 0; q < STK_LANES_WINDOW; q += 64)
         for (uint64_t bits = at_least(like + q, bound); bits; bits &= bits - 1)

@@ -18,8 +18,8 @@ typedef struct head {
     uint32_t n_step;  /* tokens of the running step */
     uint32_t layer;   /* of the latest event; n_layer: none yet */
     uint32_t n_match;
-    uint16_t back[STK_RECALL_MATCHES];
-    uint8_t like[STK_RECALL_MATCHES];
+    uint16_t back[STK_RECALL_MATCHES + 1]; /* the last is scratch, as of like */
+    uint8_t like[STK_RECALL_MATCHES + 1];
     uint8_t likeness[WINDOW]; /* of the token at each place, the present one's being 0 */
 } head;
 
@@ -137,22 +137,30 @@ static void remember(const stk_recall *r, uint32_t layer, uint64_t token, const 
         for (uint32_t w = 0; w < r->n_word; w++) set[(size_t)WINDOW * r->n_word + w] = set[w];
 }
 
-/* The likest tokens, of equal ones the latest; in that order. */
+static uint32_t n_above(const head *h, const uint16_t *places, uint32_t n, uint32_t bound) {
+    uint32_t n_more = 0;
+    for (uint32_t i = 0; i < n; i++) n_more += h->likeness[places[i]] > bound;
+    return n_more;
+}
+
+/* The likest tokens, of equal ones the latest; listed from the latest on. Nothing here can be foreseen, hence no branches. */
 static void find_matches(stk_recall *r) {
     head *h = &r->h;
-    uint32_t n_likest = r->lanes->likest(h->likeness, STK_RECALL_MATCHES, r->likest), n = 0;
-    uint32_t now = (uint32_t)((h->n_token - 1) % WINDOW), list[STK_RECALL_MATCHES + 1]; /* likeness, then time */
-    for (uint32_t i = 0; i < n_likest; i++) {
-        uint32_t q = r->likest[i], x = (uint32_t)h->likeness[q] * WINDOW + (q - now) % WINDOW, at = n;
-        for (; at > 0 && list[at - 1] < x; at--) list[at] = list[at - 1];
-        list[at] = x;
-        n = STK_MIN(n + 1, (uint32_t)STK_RECALL_MATCHES);
-    }
+    uint8_t least;
+    uint32_t n = r->lanes->likest(h->likeness, STK_RECALL_MATCHES, r->likest, &least), bound = least;
+    uint32_t now = (uint32_t)((h->n_token - 1) % WINDOW), n_more, n_match = 0, n_before = 0;
+    while ((n_more = n_above(h, r->likest, n, bound)) > STK_RECALL_MATCHES) bound++;
+    uint32_t n_equal = STK_RECALL_MATCHES - n_more; /* that may still be taken */
+    for (uint32_t i = 0; i < n; i++) n_before += r->likest[i] < now;
     for (uint32_t i = 0; i < n; i++) {
-        h->like[i] = (uint8_t)(list[i] / WINDOW);
-        h->back[i] = (uint16_t)(WINDOW - list[i] % WINDOW);
+        uint32_t q = r->likest[n_before > i ? n_before - 1 - i : n + n_before - 1 - i], x = h->likeness[q];
+        bool is_equal = x == bound && n_equal > 0;
+        h->like[n_match] = (uint8_t)x;
+        h->back[n_match] = (uint16_t)((now - q) % WINDOW);
+        n_equal -= is_equal;
+        n_match += x > bound || is_equal;
     }
-    h->n_match = n;
+    h->n_match = n_match;
 }
 
 /* What the layer's present set shares adds to likeness. */

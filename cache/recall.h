@@ -17,7 +17,7 @@
 #include "src/event.h"
 
 enum {
-    STK_RECALL_STRIDE = 4,   /* of the layers that tell likeness */
+    STK_RECALL_STRIDE = 6,   /* of the layers that tell likeness */
     STK_RECALL_MAX_SET = 15, /* a token with more experts resembles none */
     STK_RECALL_MATCHES = 20,
     STK_RECALL_LIKENESS = 512 /* is below this */
