@@ -237,12 +237,22 @@ static uint32_t likest(const uint8_t *like, uint32_t want, uint16_t *list, uint8
     return n;
 }
 
-static void share(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word) {
+static inline void share_words(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, size_t n_word) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t bits = 0;
-        for (uint32_t w = 0; w < n_word; w++) bits += (uint32_t)__builtin_popcountll(set[w] & past[i][w]);
+        for (size_t w = 0; w < n_word; w++) bits += (uint32_t)__builtin_popcountll(set[w] & past[i][w]);
         shared[i] = (uint8_t)bits;
     }
+}
+
+/* The usual sizes without a loop. */
+static void share(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word) {
+    if (n_word == 1)
+        share_words(shared, set, past, n, 1);
+    else if (n_word == 2)
+        share_words(shared, set, past, n, 2);
+    else
+        share_words(shared, set, past, n, n_word);
 }
 
 /* ---- Votes -------------------------------------------------------------------------------------------------------------- */

@@ -6,7 +6,9 @@
 
 #include "src/numeric.h"
 
-enum { SOLVE_OFTEN = 64, SOLVE_PERIOD = 8 }; /* after SOLVE_OFTEN samples, one changes little */
+/* After LEARN_OFTEN samples of each layer one changes little: from then on one in LEARN_EVERY periods is put aside, and weights are
+ * worked out after SOLVE_EVERY of them. */
+enum { LEARN_OFTEN = 64, LEARN_EVERY = 2, SOLVE_EVERY = 4 };
 enum { N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
 /* What the shipped prior counts for, for each layer of the instance: samples of the same token in other layers tell little new. */
 #define PRIOR_SAMPLES 1024.0
@@ -118,6 +120,8 @@ void stk_learned_solve(stk_learned_model *m) {
     for (uint32_t i = 0; i < N_F; i++) m->weights[i] = is_good ? (float)w[i] : stk_learned_prior_w[m->horizon][i];
 }
 
+static uint64_t n_sample(const stk_learned_model *m) { return (uint64_t)m->sums.n / m->n_expert; }
+
 /* The sample put aside has its labels: an expert that was not used has waited longer than the horizons reach. */
 static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
     stk_learned_sums *sums = &m->sums;
@@ -135,8 +139,7 @@ static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
         for (size_t i = 0; i < sizeof *sums / sizeof *all; i++) all[i] *= 0.5;
     }
     layer->head->n_sample = 0;
-    uint64_t n = (uint64_t)sums->n / m->n_expert;
-    if (n < SOLVE_OFTEN || n % SOLVE_PERIOD == 0) stk_learned_solve(m);
+    if (n_sample(m) < m->often || n_sample(m) % SOLVE_EVERY == 0) stk_learned_solve(m);
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------------- */
@@ -253,7 +256,8 @@ static void score_token(const stk_learned_model *m, const stk_learned_layer *lay
     share_out(m, likeness, stk_recall_matches(m->recall, number, likeness), of);
     stk_recall_vote(m->recall, of, m->votes);
     score_all(m, layer, set, n);
-    if (!layer->head->n_sample) put_aside(m, layer, set, n);
+    bool is_due = n_sample(m) < m->often || layer->head->n_token / STK_LEARNED_PERIOD % LEARN_EVERY == 0;
+    if (!layer->head->n_sample && is_due) put_aside(m, layer, set, n);
 }
 
 void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, uint32_t number, const stk_event *event) {
@@ -285,6 +289,7 @@ void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_
     *m = (stk_learned_model){
         .n_expert = n_expert,
                              .n_layer = n_layer,
+                             .often = LEARN_OFTEN * n_layer,
                              .n_pad = stk_learned_pad(n_expert),
                              .lanes = stk_lanes_best(),
                              .recall = recall,

@@ -67,6 +67,7 @@ typedef struct stk_learned_layer {
 
 typedef struct stk_learned_model {
     uint32_t n_expert, n_pad, n_layer;
+    uint32_t often;   /* samples up to which each is put aside */
     uint32_t horizon; /* index of the horizon in use */
     uint32_t k;       /* experts of a token; 0 until the first event */
     float weights[STK_LEARNED_N_FEATURE];
