@@ -254,8 +254,8 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
     return 0;
 }
 
-/* Decides the hits and lists the misses. Whether a lookup hits cannot be foreseen, hence no branch on it; what it reads through `c`
- * is held in locals, as each store could change it for all the compiler knows. */
+/* Decides the hits and lists the misses. Whether a lookup hits cannot be foreseen, hence no branch on it; what it reads through
+ * `c` is held in locals, as each store could change it for all the compiler knows. */
 static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
     const uint64_t *order;
     const uint32_t *counts = event->counts, *keys = c->keys, n_keys = c->n_keys, to_key = pass->to_key;

@@ -6,8 +6,8 @@
  * are held, prefetched ones until their layer's next event. Where a layer has fewer slots than two tokens use, most of what an
  * event hits will not be wanted soon either: there a hit may make room for a miss, one wave later.
  *
- * Costs: an event takes one pass over the layer's experts in vectors (lanes.h), a victim another, and one over the lowest scores
- * of all layers.
+ * Costs: an event takes one pass over the layer's experts in vectors (learned_lanes.h), a victim another, and one over the lowest
+ * scores of all layers.
  */
 #include "cache/learned_model.h"
 #include "cache/policies.h"

@@ -6,17 +6,18 @@
 
 #include "src/numeric.h"
 
-/* After LEARN_OFTEN samples of each layer one changes little: from then on one in LEARN_EVERY periods is put aside, and weights are
- * worked out after SOLVE_EVERY of them. */
+/* After LEARN_OFTEN samples of each layer one changes little: from then on one in LEARN_EVERY periods is put aside, and weights
+ * are worked out after SOLVE_EVERY of them. */
 enum { LEARN_OFTEN = 64, LEARN_EVERY = 2, SOLVE_EVERY = 4 };
 enum { N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
-/* What the shipped prior counts for, for each layer of the instance: samples of the same token in other layers tell little new. */
+/* What the shipped prior counts for, for each layer of the instance: samples of the same token in other layers tell little new.
+ */
 #define PRIOR_SAMPLES 1024.0
 #define MOST_SAMPLES  0x1p21 /* the sums are halved there: old samples fade, and no sum grows without end */
 #define RIDGE         0.1    /* so that a feature that is always zero keeps its weight */
 #define LIKENESS_EVEN 8.0f   /* at this a match weighs 1 */
 #define VOTE          (1.0f / STK_LANES_VOTES)
-#define RECALL_DAMP   0.5f   /* matches of a weight below this say little */
+#define RECALL_DAMP   0.5f /* matches of a weight below this say little */
 
 /* Half-lives of 4, 16, 64 and 512 tokens. */
 static const float decay_of[STK_LEARNED_N_DECAY] = {0.840896415f, 0.957603281f, 0.989228013f, 0.998647136f};
@@ -128,7 +129,8 @@ static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
     uint32_t pad = m->n_pad;
     for (uint32_t h = 0; h < STK_LEARNED_N_HORIZON; h++) {
         for (uint32_t e = 0; e < pad; e++) m->scratch[e] = m->label[h][layer->due[e]];
-        for (uint32_t i = 0; i < N_F; i++) sums->xy[h][i] += (double)m->lanes->dot(m->scratch, layer->sample + (size_t)i * pad, pad);
+        for (uint32_t i = 0; i < N_F; i++)
+            sums->xy[h][i] += (double)m->lanes->dot(m->scratch, layer->sample + (size_t)i * pad, pad);
     }
     for (uint32_t i = 0; i < N_F; i++)
         for (uint32_t j = 0; j <= i; j++)
@@ -284,10 +286,9 @@ void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, u
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------------ */
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch, uint8_t *votes,
-                            uint64_t *bits, uint16_t *set) {
-    *m = (stk_learned_model){
-        .n_expert = n_expert,
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch,
+                            uint8_t *votes, uint64_t *bits, uint16_t *set) {
+    *m = (stk_learned_model){.n_expert = n_expert,
                              .n_layer = n_layer,
                              .often = LEARN_OFTEN * n_layer,
                              .n_pad = stk_learned_pad(n_expert),

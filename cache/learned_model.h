@@ -20,8 +20,8 @@
 #include "cache/recall.h"
 
 enum {
-    STK_LEARNED_N_DECAY = 4, /* decayed counts */
-    STK_LEARNED_N_FADING = STK_LANES_FADING, /* these, popularity and near misses */
+    STK_LEARNED_N_DECAY = 4,                                           /* decayed counts */
+    STK_LEARNED_N_FADING = STK_LANES_FADING,                           /* these, popularity and near misses */
     STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_LANES_LAGS, /* enum stk_learned_feature */
     STK_LEARNED_N_HORIZON = 6,
     STK_LEARNED_PERIOD = 32,
@@ -89,8 +89,8 @@ void stk_learned_layer_init(const stk_learned_layer *layer);
 /* STK_EFORMAT when a saved block that anybody may have written holds what cannot be. */
 int stk_learned_layer_check(const stk_learned_layer *layer, uint32_t n_expert) STK_CHECKED;
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch, uint8_t *votes,
-                            uint64_t *bits, uint16_t *set);
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch,
+                            uint8_t *votes, uint64_t *bits, uint16_t *set);
 uint32_t stk_learned_pad(uint32_t n_expert);
 
 /* The horizon for a cache of `slots` a layer, k experts a token; sets the weights. */

@@ -255,8 +255,7 @@ static bool good_head(const stk_recall *r, const head *h) {
     bool good = h->n_token <= INT64_MAX && h->n_step <= h->n_token && h->layer <= r->n_layer && h->n_match <= STK_RECALL_MATCHES;
     for (uint32_t j = 0; j < WINDOW; j++) good = good && h->likeness[j] <= MAX_LIKE * STK_RECALL_MAX_SET;
     for (uint32_t i = 0; good && i < h->n_match; i++)
-        good = h->back[i] > 0 && h->back[i] < WINDOW && h->back[i] < h->n_token &&
-               h->like[i] <= MAX_LIKE * STK_RECALL_MAX_SET;
+        good = h->back[i] > 0 && h->back[i] < WINDOW && h->back[i] < h->n_token && h->like[i] <= MAX_LIKE * STK_RECALL_MAX_SET;
     return good;
 }
 

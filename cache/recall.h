@@ -3,9 +3,9 @@
  * routed alike in some layers are routed alike in the others, so one list serves all layers, and those of all instances of policy
  * `learned` in a cache.
  *
- * Every STK_RECALL_STRIDE-th layer counts how many experts the present token shares with each of the last STK_LANES_WINDOW. These counts
- * add up, decaying, along the diagonal: the likeness of a token continues that of the token before it to the one before the
- * present. The likest are the matches; a layer of its own adds what it shares with them.
+ * Every STK_RECALL_STRIDE-th layer counts how many experts the present token shares with each of the last STK_LANES_WINDOW. These
+ * counts add up, decaying, along the diagonal: the likeness of a token continues that of the token before it to the one before
+ * the present. The likest are the matches; a layer of its own adds what it shares with them.
  *
  * Who may call it: cache/learned.c, and the tool that fits the prior. Pure; all memory is taken at open. All arithmetic is of
  * integers.
@@ -13,7 +13,7 @@
 #ifndef STK_RECALL_H
 #define STK_RECALL_H
 
-#include "cache/lanes.h"
+#include "cache/learned_lanes.h"
 #include "src/event.h"
 
 enum {

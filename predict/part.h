@@ -94,8 +94,8 @@ static inline void stk_row_add_u16(float *restrict to, const uint16_t *restrict 
     for (size_t i = 0; i < width / 4; i++) t[i] += by * __builtin_convertvector(__builtin_convertvector(f[i], i32x4), stk_f32x4);
 }
 
-/* to = the sum of rows in[0], in[1], ... of a table, in this order. Where the table is far larger than caches, ask for them before
- * (stk_row_prefetch). 32 columns at a time stay in registers. */
+/* to = the sum of rows in[0], in[1], ... of a table, in this order. Where the table is far larger than caches, ask for them
+ * before (stk_row_prefetch). 32 columns at a time stay in registers. */
 static inline void stk_row_sum(float *restrict to, const float *restrict table, const uint32_t *in, uint32_t n, uint32_t width) {
     uint32_t c = 0;
     for (; c + 32 <= width; c += 32) {

@@ -66,8 +66,9 @@ static void bench(const char *name, const char *path, uint32_t scope, const char
         ns[i] = bench_cpu_ns() - start;
     }
     double n_event = (double)r.stats.n_event, median = (double)bench_median(ns, N_RUN) / n_event;
-    printf("%s,%s,%s,%s,%s,%.0f,%.1f,%.1f,%.2f,%.2f\n", bench_machine(), STK_COMMIT, name, policy, scope ? "layer" : "global", n_event,
-           100.0 * (double)r.stats.n_hit / (double)r.stats.n_lookup, median, 1e3 / median, 1e3 * n_event / (double)ns[0]);
+    printf("%s,%s,%s,%s,%s,%.0f,%.1f,%.1f,%.2f,%.2f\n", bench_machine(), STK_COMMIT, name, policy, scope ? "layer" : "global",
+           n_event, 100.0 * (double)r.stats.n_hit / (double)r.stats.n_lookup, median, 1e3 / median,
+           1e3 * n_event / (double)ns[0]);
 }
 
 int main(int argc, char **argv) {

@@ -1,9 +1,10 @@
-/* lanes: every table of this CPU against plain loops, bit for bit, with values as the policy has them and at their limits. */
+/* learned_lanes: every table of this CPU against plain loops, bit for bit, with values as the policy has them and at their
+ * limits. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-#include "cache/lanes.h"
+#include "cache/learned_lanes.h"
 
 enum { N_MAX = 320, WINDOW = STK_LANES_WINDOW, N_WORD = WINDOW / 64, N_ROUND = 40 };
 
@@ -39,7 +40,7 @@ static uint32_t find_tables(void) {
     return n;
 }
 
-Test(lanes, finds_the_first_of_the_lowest) {
+Test(learned_lanes, finds_the_first_of_the_lowest) {
     float x[N_MAX], bar[N_MAX];
     for (uint32_t t = 0, n_table = find_tables(); t < n_table; t++)
         for (uint32_t round = 0; round < N_ROUND; round++) {
@@ -55,7 +56,7 @@ Test(lanes, finds_the_first_of_the_lowest) {
         }
 }
 
-Test(lanes, fades_weighs_and_multiplies_to_the_same_bits) {
+Test(learned_lanes, fades_weighs_and_multiplies_to_the_same_bits) {
     enum { F = STK_LANES_FADING, G = STK_LANES_LAGS };
     static float rows[F * N_MAX], got_rows[F * N_MAX], want[N_MAX], got[N_MAX], add[F], w[F + G];
     static uint8_t votes[G * N_MAX];
@@ -89,7 +90,7 @@ Test(lanes, fades_weighs_and_multiplies_to_the_same_bits) {
         }
 }
 
-Test(lanes, resembles_and_finds_the_likest) {
+Test(learned_lanes, resembles_and_finds_the_likest) {
     static uint64_t rows[15][N_WORD];
     static uint8_t like[WINDOW], want[WINDOW];
     static uint16_t list[WINDOW];
@@ -130,7 +131,7 @@ Test(lanes, resembles_and_finds_the_likest) {
     }
 }
 
-Test(lanes, counts_shared_bits_and_votes) {
+Test(learned_lanes, counts_shared_bits_and_votes) {
     enum { N = 20, W_MAX = 4, A = STK_LANES_AHEAD };
     static const uint32_t lag_of[A] = {0, 1, 2, 2, 3, 3, 3, 3};
     static uint64_t sets[N][(A + 1) * W_MAX];

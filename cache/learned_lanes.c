@@ -1,7 +1,7 @@
-/* lanes: the table of every x86-64, and which ones this CPU can run. */
+/* learned_lanes: the table of every x86-64, and which ones this CPU can run. */
 #define LANES_TABLE stk_lanes_base
 #define LANES_NAME  "base"
-#include "cache/lanes_loops.h"
+#include "cache/learned_lanes_loops.h"
 
 const stk_lanes *stk_lanes_table(uint32_t i) {
     __builtin_cpu_init();

@@ -1,12 +1,13 @@
 /*
- * lanes_loops: the loops of lanes.h, included once by each file that makes a table (LANES_TABLE, LANES_NAME). What is written in
- * vectors here has its width from the instructions that the file is compiled with; plain loops are left to the compiler.
+ * learned_lanes_loops: the loops of learned_lanes.h, included once by each file that makes a table (LANES_TABLE, LANES_NAME).
+ * What is written in vectors here has its width from the instructions that the file is compiled with; plain loops are left to the
+ * compiler.
  */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
-#include "cache/lanes.h"
+#include "cache/learned_lanes.h"
 
 enum { GROUP = 256, N_WORD = STK_LANES_WINDOW / 64 };
 
@@ -15,21 +16,21 @@ enum { GROUP = 256, N_WORD = STK_LANES_WINDOW / 64 };
 #if defined(__AVX512BW__)
 enum { WIDTH = 16 };
 typedef __m512 vf;
-#define V(op)         _mm512_##op
+#define V(op)            _mm512_##op
 #define EQUAL_BITS(a, b) ((uint32_t)_mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ))
-#define OF_BYTES(p)   _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
+#define OF_BYTES(p)      _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))))
 #elif defined(__AVX2__)
 enum { WIDTH = 8 };
 typedef __m256 vf;
-#define V(op)         _mm256_##op
+#define V(op)            _mm256_##op
 #define EQUAL_BITS(a, b) ((uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)))
-#define OF_BYTES(p)   _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
+#define OF_BYTES(p)      _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(p))))
 #else
 enum { WIDTH = 4 };
 typedef __m128 vf;
-#define V(op)         _mm_##op
+#define V(op)            _mm_##op
 #define EQUAL_BITS(a, b) ((uint32_t)_mm_movemask_ps(_mm_cmpeq_ps(a, b)))
-#define OF_BYTES(p)   of_bytes(p)
+#define OF_BYTES(p)      of_bytes(p)
 static inline __m128 of_bytes(const uint8_t *p) {
     int32_t four;
     memcpy(&four, p, sizeof four);
@@ -128,7 +129,7 @@ static float dot(const float *a, const float *b, uint32_t n) {
 #if !defined(__AVX2__)
 /* The bits of a byte as bytes. */
 #define SPREAD1(x)                                                                                                               \
-    ((uint64_t)((x) & 1) | (uint64_t)((x) >> 1 & 1) << 8 | (uint64_t)((x) >> 2 & 1) << 16 | (uint64_t)((x) >> 3 & 1) << 24 |     \
+    ((uint64_t)((x)&1) | (uint64_t)((x) >> 1 & 1) << 8 | (uint64_t)((x) >> 2 & 1) << 16 | (uint64_t)((x) >> 3 & 1) << 24 |       \
      (uint64_t)((x) >> 4 & 1) << 32 | (uint64_t)((x) >> 5 & 1) << 40 | (uint64_t)((x) >> 6 & 1) << 48 |                          \
      (uint64_t)((x) >> 7 & 1) << 56)
 #define SPREAD4(x)  SPREAD1(x), SPREAD1((x) + 1), SPREAD1((x) + 2), SPREAD1((x) + 3)

@@ -1,7 +1,7 @@
 /*
- * lanes: what policy `learned` does to all experts of a layer, or to all tokens that it looks back at, once for each width of
- * vectors (lanes_loops.h). The tables give the same bits: sums of floats are taken element by element, or by 16 lanes and
- * then halves onto halves, without fused multiply-add; all else is integers. So decisions are the same on every CPU.
+ * learned_lanes: what policy `learned` does to all experts of a layer, or to all tokens that it looks back at, once for each
+ * width of vectors (learned_lanes_loops.h). The tables give the same bits: sums of floats are taken element by element, or by 16
+ * lanes and then halves onto halves, without fused multiply-add; all else is integers. So decisions are the same on every CPU.
  *
  * Who may call it: recall.c, learned_model.c, learned.c. Rows have a length n that is a multiple of STK_LANES_PAD. Pure.
  */
@@ -31,12 +31,13 @@ typedef struct stk_lanes {
     float (*dot)(const float *a, const float *b, uint32_t n);
     /* like[q] loses a quarter and gains 4 for each of the n_used rows of `used` that has bit q; n_used <= 15. */
     void (*resemble)(uint8_t *like, const uint64_t *const *used, uint32_t n_used);
-    /* Lists the places with like[] of *least or more, in order: *least > 0 is about as high as it can be for `want` of them, where
-     * there are as many. Returns how many. list [WINDOW]. */
+    /* Lists the places with like[] of *least or more, in order: *least > 0 is about as high as it can be for `want` of them,
+     * where there are as many. Returns how many. list [WINDOW]. */
     uint32_t (*likest)(const uint8_t *like, uint32_t want, uint16_t *list, uint8_t *least);
     /* shared[i] = how many bits past[i] [n_word] has in common with set [n_word]; at most 255. */
     void (*share)(uint8_t *shared, const uint64_t *set, const uint64_t *const *past, uint32_t n, uint32_t n_word);
-    /* votes[lag][e] = the sum of of[i] for each of the 8 rows [n_word] of bits from rows[i] on that has bit e; votes [LAGS, 64 n_word]. */
+    /* votes[lag][e] = the sum of of[i] for each of the 8 rows [n_word] of bits from rows[i] on that has bit e; votes [LAGS, 64
+     * n_word]. */
     void (*vote)(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of, uint32_t n, uint32_t n_word);
 } stk_lanes;
 
