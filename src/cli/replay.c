@@ -17,6 +17,8 @@ static double tokens_per_second(const stk_replay_count *c) {
     return c->step_ns ? (double)c->n_token * 1e9 / (double)c->step_ns : 0;
 }
 
+static bool tiered(const cli_settings *s) { return s->vram_bytes || s->mode; }
+
 static stk_replay_count sum(const stk_replay_detail *d) {
     const stk_replay_count *a = &d->prefill, *b = &d->decode;
     return (stk_replay_count){.n_lookup = a->n_lookup + b->n_lookup, .n_hit = a->n_hit + b->n_hit};
@@ -58,7 +60,7 @@ static int report_json(const cli_settings *s, const figures *f) {
     cJSON *json = cJSON_CreateObject();
     json_traces(json, s);
     cJSON_AddStringToObject(json, "policy", d->policy);
-    cJSON_AddStringToObject(json, "scope", s->scope);
+    cJSON_AddStringToObject(json, "scope", d->scope == STK_SCOPE_LAYER ? "layer" : "global");
     cJSON_AddStringToObject(json, "reset", reset ? "sequence" : "none");
     cJSON_AddNumberToObject(json, "sequences", (double)d->n_sequence);
     cJSON_AddNumberToObject(json, "events", (double)t->n_event);
@@ -85,6 +87,12 @@ static int report_json(const cli_settings *s, const figures *f) {
         stk_replay_count all = sum(f->other), own = sum(d);
         cJSON_AddNumberToObject(json, "hit_rate_cold", hit_rate(&all));
         cJSON_AddNumberToObject(json, "hit_rate_carried", hit_rate(&own));
+    }
+    if (tiered(s)) {
+        cJSON_AddStringToObject(json, "mode", d->policy);
+        cJSON_AddNumberToObject(json, "vram_bytes", (double)d->vram_bytes);
+        cli_json_tiers(json, "prefill_tiers", &d->tiers_prefill);
+        cli_json_tiers(json, "decode_tiers", &d->tiers_decode);
     }
     cli_json_stats(json, "stats", t);
     return cli_json_print(json);
@@ -116,7 +124,8 @@ static int report(const cli_settings *s, const figures *f) {
     char a[32], b[32], c[32];
     int rc = cli_print("%llu steps, %llu tokens, %llu events; policy %s, scope %s; %llu slots for %llu experts, %s\n",
                        (unsigned long long)t->n_step, (unsigned long long)t->n_token, (unsigned long long)t->n_event, d->policy,
-                       s->scope, (unsigned long long)r->n_slot, (unsigned long long)d->n_expert, cli_bytes_text(r->ram_bytes, a));
+                       d->scope == STK_SCOPE_LAYER ? "layer" : "global", (unsigned long long)r->n_slot,
+                       (unsigned long long)d->n_expert, cli_bytes_text(r->ram_bytes, a));
     if (rc == CLI_OK)
         rc = cli_print("%llu lookups, %.2f %% hits, %llu misses, %llu evictions; %s of experts read, %s asked of the drive\n",
                        (unsigned long long)t->n_lookup, 100 * cli_hit_rate(t), (unsigned long long)t->n_miss,
@@ -162,26 +171,33 @@ static int write_csv(const char *path, const stk_replay_detail *d) {
 static int check(const cli_settings *s) {
     int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0);
     if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --slots and --fraction exclude one another");
-    if (s->verify && (n_budget || s->policy || s->reset || s->n_operand > 1 || strcmp(s->scope, "global") != 0))
-        return cli_fail(
-            CLI_USAGE, "replay",
-            "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope or --reset");
+    if (s->verify &&
+        (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
+        return cli_fail(CLI_USAGE, "replay",
+                        "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope, --reset, "
+                        "--predictor or --profile");
     return CLI_OK;
 }
 
 static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
-    stk_replay_options_default(o);
+    stk_replay_options_default(o, sizeof *o);
     o->verify = s->verify;
     o->ram_bytes = s->ram_bytes;
     o->n_slot = (uint64_t)s->n_slot;
     o->fraction = s->fraction;
-    o->scope = strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
+    o->scope = !s->scope ? STK_SCOPE_AUTO : strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
+    o->predictor = s->predictor;
+    o->predict_depth = (uint32_t)s->n_ahead;
+    o->profile = s->profile;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
     o->policy = s->policy;
     o->io = s->io;
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;
+    o->vram_bytes = s->vram_bytes;
+    o->mode = s->mode;
+    o->uses_from = s->uses_from;
     o->seed = (uint64_t)s->seed;
     o->progress = cli_progress;
 }
@@ -212,7 +228,7 @@ static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *col
     options_of(s, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
-    if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;
+    if (rc != CLI_OK || s->reset || s->verify || tiered(s) || f->detail.n_sequence < 2) return rc;
     stk_replay_result unused = {.struct_bytes = sizeof unused};
     o.io = o.cost = NULL;
     o.reset = STK_RESET_SEQUENCE;
@@ -231,7 +247,7 @@ int cli_replay(const cli_settings *s) {
     if (rc == CLI_OK) rc = replay_both(s, &f, &cold);
     if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
     if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
-    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : report(s, &f);
+    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : tiered(s) ? cli_report_tiers(&f.result, &f.detail) : report(s, &f);
     free(f.detail.layers);
     return rc;
 }
