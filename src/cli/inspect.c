@@ -116,7 +116,7 @@ static int collect(inspection *in) {
 /* Reads all of a packed model. */
 static int check(const inspection *in) {
     stk_pack_options o;
-    stk_pack_options_default(&o);
+    stk_pack_options_default(&o, sizeof o);
     o.progress = cli_progress;
     int rc = stk_pack_check(in->session.model, &o);
     cli_progress_clear();

@@ -24,7 +24,7 @@ static void remove_root(void) {
 }
 
 static void put_file(uint32_t node, const char *name, const char *text) {
-    char command[512], path[256];
+    char command[512], path[TEMP_PATH + 64];
     snprintf(command, sizeof command, "mkdir -p '%s/sys/devices/system/node/node%u'", root, node);
     cr_assert_eq(system(command), 0);
     snprintf(path, sizeof path, "%s/sys/devices/system/node/node%u/%s", root, node, name);
