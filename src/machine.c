@@ -221,13 +221,17 @@ int stk_doctor_in(const char *root, const char *path, stk_finding_fn fn, void *u
     bool direct = false;
     look_at_kernels(&v);
     look_at_cores(&v);
+    stk_machine_nodes(root, fn, user);
+    stk_machine_cards(root, fn, user);
     look_at_memory(&v);
     look_at_huge_pages(&v);
     look_at_locking(&v);
     STK_TRY(look_at_uring(&v, path ? path : "/proc/self/exe"));
     if (!path) return STK_OK;
     STK_TRY(look_at_direct_reads(&v, path, &direct));
-    return look_at_read_ahead(&v, path, direct);
+    STK_TRY(look_at_read_ahead(&v, path, direct));
+    STK_TRY(stk_machine_file_system(root, path, fn, user));
+    return stk_machine_drive(path, fn, user);
 }
 
 int stk_doctor(const char *path, stk_finding_fn fn, void *user) {
