@@ -100,6 +100,19 @@ int stk_budget_open(stk_budget *b, const stk_trace_header *header, const stk_rep
     return rc;
 }
 
+int stk_budget_set_layers(stk_budget *b, const stk_trace_header *h, const uint32_t *n_slot, bool refuses) {
+    uint32_t n_transit = refuses ? h->k : 0;
+    b->n_slot = b->ram_bytes = 0;
+    for (uint32_t c = 0; c < b->n_class; c++) {
+        if (n_slot[c] < h->k + n_transit)
+            return stk_fail(STK_EBUDGET, "%u slots for layer %u: the least is %u", n_slot[c], c, h->k + n_transit);
+        b->classes[c] = (stk_cache_class){STK_MIN(n_slot[c], h->n_expert) - n_transit, n_transit};
+        b->n_slot += b->classes[c].n_slot;
+        b->ram_bytes += (b->classes[c].n_slot + n_transit) * b->slot_bytes[c];
+    }
+    return 0;
+}
+
 void stk_budget_close(stk_budget *b) {
     free(b->classes);
     free(b->slot_bytes);

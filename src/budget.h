@@ -22,6 +22,8 @@ typedef struct stk_budget {
 /* `refuses`: the policy may refuse experts and needs k transit slots a class. STK_EBUDGET names the least; STK_EINVAL: no budget.
  */
 int stk_budget_open(stk_budget *b, const stk_trace_header *header, const stk_replay_options *options, bool refuses) STK_CHECKED;
+/* Gives each layer of a cache by layers its own number of slots [n_layer], transit included. STK_EBUDGET: one has too few. */
+int stk_budget_set_layers(stk_budget *b, const stk_trace_header *header, const uint32_t *n_slot, bool refuses) STK_CHECKED;
 void stk_budget_close(stk_budget *b);
 /* Says so where one token uses more experts than fit. */
 void stk_budget_warn(const stk_budget *b, const stk_trace_header *header);

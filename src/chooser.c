@@ -85,6 +85,14 @@ void stk_chooser_settle(stk_chooser *c, const stk_event *event) {
     c->n_expected = kept;
 }
 
+uint32_t stk_chooser_near(const stk_chooser *c, uint32_t layer, uint32_t depth, const stk_ahead *list, uint32_t n,
+                          stk_ahead *out) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (list[i].key / c->n_expert - layer <= depth) out[kept++] = list[i];
+    return kept;
+}
+
 void stk_chooser_choose(stk_chooser *c, uint32_t layer, stk_ahead *list, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         stk_ahead *a = &list[i];

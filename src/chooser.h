@@ -21,6 +21,9 @@ void stk_chooser_close(stk_chooser **chooser);
 /* An event has come: what was expected of its layer is settled; what was expected of layers that an earlier step did not reach
  * is forgotten. */
 void stk_chooser_settle(stk_chooser *chooser, const stk_event *event);
+/* Copies to out [n] those of list [n] that are expected at most `depth` layers after `layer`. Returns how many. */
+uint32_t stk_chooser_near(const stk_chooser *chooser, uint32_t layer, uint32_t depth, const stk_ahead *list, uint32_t n,
+                          stk_ahead *out);
 /* Sets `issue` of each expert in list [n], which the predictor expects of layers after `layer`, that of the latest event: whether
  * it is absent and worth its bytes. */
 void stk_chooser_choose(stk_chooser *chooser, uint32_t layer, stk_ahead *list, uint32_t n);

@@ -99,9 +99,13 @@ uint32_t stk_cost_export(const stk_cost *cost, double *out, uint32_t cap) {
     return N_NUMBERS;
 }
 
-/* Numbers that older traces do not have are 0 there. */
+/* Numbers that older traces do not have are 0 there; what nothing has to be done for, that of bringing packed experts into their
+ * layout, is 0, too. */
 int stk_cost_import(stk_cost *cost, const double *in, uint32_t n) {
-    enum { N_OLD = offsetof(stk_cost, event_ns) / sizeof(double) };
+    enum {
+        N_OLD = offsetof(stk_cost, event_ns) / sizeof(double),
+        ARRIVE = offsetof(stk_cost, arrive_ns_per_byte) / sizeof(double)
+    };
     double all[N_NUMBERS];
     stk_cost_default(cost);
     memcpy(all, cost, sizeof all);
@@ -110,7 +114,7 @@ int stk_cost_import(stk_cost *cost, const double *in, uint32_t n) {
     for (uint32_t i = N_CPU_NUMBERS; i < N_NUMBERS; i++) gpu = gpu || in[i] != 0;
     for (uint32_t i = 0; i < (gpu ? N_NUMBERS : N_CPU_NUMBERS); i++) {
         if (i >= N_OLD && i < N_CPU_NUMBERS && in[i] == 0) continue;
-        if (!isfinite(in[i]) || in[i] <= 0)
+        if (!isfinite(in[i]) || in[i] < 0 || (in[i] == 0 && i != ARRIVE))
             return stk_fail(STK_EFORMAT, "cost table: number %u is %g, expected a positive one", i, in[i]);
         all[i] = in[i];
     }

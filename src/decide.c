@@ -18,10 +18,35 @@ static int show_progress(const stk_decide *d) {
     return d->progress(d->progress_user, "replay", done, total) ? stk_fail(STK_ECANCELED, "the replay was cancelled") : 0;
 }
 
+void stk_decide_count(const stk_decide *d, stk_stats *out) {
+    stk_cache_counters c;
+    stk_replay_count prefill, decode;
+    stk_cache_get_counters(d->cache, &c);
+    stk_tally_sum(d->tally, &prefill, &decode);
+    *out = (stk_stats){.struct_bytes = sizeof *out,
+                       .n_step = d->n_step,
+                       .n_token = d->n_token,
+                       .n_event = c.n_event,
+                       .n_lookup = c.n_lookup,
+                       .n_pair = c.n_pair,
+                       .n_hit = c.n_hit,
+                       .n_miss = c.n_miss,
+                       .n_evict = c.n_evict,
+                       .n_wave = c.n_wave,
+                       .n_prefetch = c.n_prefetch,
+                       .n_prefetch_used = c.n_prefetch_used,
+                       .bytes = prefill.bytes + decode.bytes,
+                       .read_bytes = prefill.read_bytes + decode.read_bytes};
+}
+
 static void end_step(stk_decide *d, running *r) {
     d->n_token += r->n_tok;
     d->tally->phases[d->tally->phase].n_token += r->n_tok;
     r->n_tok = 0;
+    if (!d->stepped || !d->n_step) return;
+    stk_stats total;
+    stk_decide_count(d, &total);
+    d->stepped(d->stepped_user, d->n_step - 1, d->tally->phase, &total);
 }
 
 static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
@@ -67,10 +92,10 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
 /* What was predicted at the latest event; what of it is read ahead is chosen anew. */
 static int take_ahead(stk_decide *d, const running *r, const stk_trace_ahead *ahead) {
     if (!r->n_tok || r->layer < 0) return stk_fail(STK_EFORMAT, "trace: a prediction that follows no event");
-    if (d->prefetch || d->silent) return 0;
-    memcpy(d->ahead, ahead->list, ahead->n * sizeof *d->ahead);
-    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, ahead->n);
-    return take_in(d, d->ahead, ahead->n);
+    if (d->prefetch || !d->depth) return 0;
+    uint32_t n = stk_chooser_near(d->chooser, (uint32_t)r->layer, d->depth, ahead->list, ahead->n, d->ahead);
+    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, n);
+    return take_in(d, d->ahead, n);
 }
 
 static int take_drop(stk_decide *d, uint32_t key) {
@@ -90,7 +115,9 @@ int stk_decide_resize(stk_cache *cache, uint32_t n_class, const stk_cache_class 
 }
 
 static int take_resize(stk_decide *d, const stk_trace_resize *resize) {
-    return d->resizable ? stk_decide_resize(d->cache, d->tally->header->n_class, d->resizable, resize) : 0;
+    if (d->resizable) return stk_decide_resize(d->cache, d->tally->header->n_class, d->resizable, resize);
+    d->n_resize_left_out++;
+    return 0;
 }
 
 int stk_decide_run(stk_decide *d) {

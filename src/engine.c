@@ -155,7 +155,7 @@ int stk_force_placement(stk_engine *e, uint32_t place) {
 
 int64_t stk_get_residency(const stk_engine *e, uint32_t layer, uint8_t *resident, size_t cap) {
     if (!e || (!resident && cap)) return null_fail("stk_get_residency");
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     if (layer >= e->model->hp.n_layer)
         return stk_fail(STK_EINVAL, "layer %u; the model has 0 to %u", layer, e->model->hp.n_layer - 1);
     if (layer >= stk_catalogue_n_layer(cat)) return 0;
@@ -228,6 +228,15 @@ int stk_engine_get_predicted(const stk_engine *e, uint32_t depth, stk_predict_co
 int stk_engine_set_profile(stk_engine *e, int on) {
     if (!e) return null_fail("stk_engine_set_profile");
     stk_stages_reset(&e->forward->stages, on != 0);
+    return STK_OK;
+}
+
+int stk_engine_set_timeline(stk_engine *e, stk_timeline *timeline) {
+    if (!e) return null_fail("stk_engine_set_timeline");
+    if (timeline) stk_timeline_attach(timeline);
+    e->stepper.timeline = timeline;
+    stk_executor_set_timeline(e->executor, timeline);
+    stk_store_set_timeline(e->store, timeline);
     return STK_OK;
 }
 

@@ -9,12 +9,16 @@
 #include "forward.h"
 #include "policy_user.h"
 #include "predictor_user.h"
+#include "profile_file.h"
 #include "spec.h"
 #include "watch.h"
 
 struct stk_engine {
     const stk_model *model;
-    stk_engine_options o; /* with every default filled in; its strings belong to the caller and are not kept */
+    const stk_catalogue *experts; /* the model's, or: */
+    stk_catalogue *own_experts;   /* a class for each layer */
+    stk_profile_file profile;     /* of o.profile; without one all 0 */
+    stk_engine_options o;         /* with every default filled in; its strings belong to the caller and are not kept */
     const stk_cpu_ops *ops;
     stk_pool *pool;
     stk_slots *slots;
@@ -30,20 +34,21 @@ struct stk_engine {
     stk_stepper stepper;
     stk_trace_writer *trace;
     stk_memory_info memory;
-    stk_spec policy;                   /* its parameters are the caller's, and not kept */
-    char predictor_text[256];          /* o.predictor; "" for none */
-    stk_watch watch;                   /* of reading ahead */
-    bool may_prefetch;                 /* not every expert has a slot */
-    bool prefetch_off;                 /* turned off by the watch */
-    bool switch_due;                   /* as the next step begins, to what the watch says */
-    bool warm_loaded;                  /* the cache did not begin empty */
-    uint64_t n_switch;                 /* times that it was turned off or on */
-    char *warm_path;                   /* NULL: nothing is kept for the next run */
-    uint64_t model_id;                 /* for that file */
-    bool opened;                       /* the run could begin */
-    stk_policy_user policy_user;       /* of o.hooks */
-    stk_predictor_user predictor_user; /* of o.predictor_hooks */
-    uint32_t n_transit;                /* slots of each class for refused experts */
+    char policy_text[STK_SPEC_BYTES]; /* as it was named, and taken apart: */
+    stk_spec policy;
+    char predictor_text[STK_SPEC_BYTES]; /* likewise; "" for none */
+    stk_watch watch;                     /* of reading ahead */
+    bool may_prefetch;                   /* not every expert has a slot */
+    bool prefetch_off;                   /* turned off by the watch */
+    bool switch_due;                     /* as the next step begins, to what the watch says */
+    bool warm_loaded;                    /* the cache did not begin empty */
+    uint64_t n_switch;                   /* times that it was turned off or on */
+    char *warm_path;                     /* NULL: nothing is kept for the next run */
+    uint64_t model_id;                   /* for that file */
+    bool opened;                         /* the run could begin */
+    stk_policy_user policy_user;         /* of o.hooks */
+    stk_predictor_user predictor_user;   /* of o.predictor_hooks */
+    uint32_t n_transit;                  /* slots of each class for refused experts */
 
     /* The step, copied: a caller's arrays end with the call. [n_batch] */
     int32_t *token, *seq, *pos;
@@ -61,6 +66,11 @@ struct stk_engine {
 
 /* All counters since open. */
 void stk_engine_count(const stk_engine *e, stk_stats *s);
+
+/* Takes the caller's options: experts, profile, policy and predictor are known after that (engine_options.c). */
+int stk_engine_take_options(stk_engine *e, const stk_engine_options *given) STK_CHECKED;
+/* Slots of each class [n_class of experts]: equal shares, or what the profile says of each layer. */
+int stk_engine_divide_slots(const stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot) STK_CHECKED;
 
 /* Registers the slots' memory for reads (engine_resize.c); sets what memory.* says of them. */
 int stk_engine_register_slots(stk_engine *e) STK_CHECKED;

@@ -60,7 +60,7 @@ static int await_event(stk_engine *e, uint32_t left, stk_arrival *done) {
         STK_TRY(stk_store_poll(e->store, true));
         (void)stk_store_pick(e->store, true);
         (void)stk_store_settle(e->store);
-        uint32_t n = stk_store_take(e->store, done, stk_catalogue_n_expert(e->model->experts));
+        uint32_t n = stk_store_take(e->store, done, stk_catalogue_n_expert(e->experts));
         for (uint32_t i = 0; i < n; i++) {
             if (done[i].status < 0) return done[i].status;
             left -= done[i].phases == STK_PHASE_ALL;
@@ -73,7 +73,7 @@ static int await_event(stk_engine *e, uint32_t left, stk_arrival *done) {
 
 /* Reads as many experts of a layer as a token uses, whichever, into the first slots of its class; adds up what was asked for. */
 static int read_event(stk_engine *e, uint32_t layer, uint64_t *random, stk_arrival *done, uint64_t *bytes) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t n_expert = stk_catalogue_n_expert(cat), n = e->model->hp.n_expert_used;
     uint32_t expert = draw(random, n_expert), step = 1 + draw(random, n_expert);
     while (common_divisor(step, n_expert) != 1) step++; /* no expert twice */
@@ -90,7 +90,7 @@ static int read_event(stk_engine *e, uint32_t layer, uint64_t *random, stk_arriv
 
 int stk_engine_measure_drive(stk_engine *e, double *bytes_per_s) {
     if (!e || !bytes_per_s) return stk_fail(STK_EINVAL, "stk_engine_measure_drive: an argument is NULL");
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     if (stk_catalogue_n_class(cat) == 0) return stk_fail(STK_EUNSUPPORTED, "the model has no experts to read");
     stk_arrival *done = malloc(stk_catalogue_n_expert(cat) * sizeof *done);
     if (!done) return stk_fail(STK_ENOMEM, "out of memory");

@@ -7,93 +7,23 @@
 #include "engine.h"
 #include "fit.h"
 
-enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
-
-void stk_engine_options_default(stk_engine_options *o) {
-    if (!o) return;
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
-}
-
-/* Takes the caller's struct, of whatever size it was compiled with, and fills in what was left at 0. */
-static int fill_options(stk_engine_options *o, const stk_engine_options *given, const stk_hparams *hp) {
-    stk_engine_options_default(o);
-    if (given) {
-        if (given->struct_bytes < sizeof o->struct_bytes || given->struct_bytes > sizeof *o)
-            return stk_fail(STK_EINVAL, "engine options of %u bytes; this library knows %zu", given->struct_bytes, sizeof *o);
-        memcpy(o, given, given->struct_bytes);
-    }
-    if (o->n_ctx == 0) o->n_ctx = STK_MIN(hp->n_ctx_train, (uint32_t)DEFAULT_CTX);
-    if (o->n_seq_max == 0) o->n_seq_max = 1;
-    if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
-    if (o->n_logits == 0) o->n_logits = STK_MIN(o->n_seq_max, o->n_batch);
-    if (o->predictor && o->predictor_hooks)
-        return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);
-    if (!o->predictor) o->predictor = "gate";
-    if (o->predict_depth == 0) o->predict_depth = 1;
-    if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
-        return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
-                        STK_PREDICT_DEPTH_MAX);
-    if (o->n_ctx > (1u << 30)) return stk_fail(STK_EINVAL, "a context of %u positions; at most 2^30 are possible", o->n_ctx);
-    if (o->n_seq_max > MAX_SEQ) return stk_fail(STK_EINVAL, "%u sequences; at most %d are possible", o->n_seq_max, MAX_SEQ);
-    if (o->n_batch > MAX_BATCH)
-        return stk_fail(STK_EINVAL, "a batch of %u tokens; at most %d are possible", o->n_batch, MAX_BATCH);
-    if (o->n_logits > o->n_batch)
-        return stk_fail(STK_EINVAL, "logits of %u tokens a step of at most %u", o->n_logits, o->n_batch);
-    if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
-        return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
-    if (o->hooks && o->policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", o->policy);
-    if (!o->policy) o->policy = "lru";
-    return STK_OK;
-}
-
 /* The table of a cost file, or a plain desktop's. A file of another machine is taken for what it is: the run corrects it. */
 static int open_cost(stk_engine *e) {
     stk_cost_default(&e->cost);
-    if (!e->o.cost) return STK_OK;
+    if (!e->o.cost) {
+        if (e->model->packed) e->cost.arrive_ns_per_byte = 0;
+        return STK_OK;
+    }
     stk_cost_file *file = malloc(sizeof *file);
     if (!file) return stk_fail(STK_ENOMEM, "out of memory");
     int rc = stk_cost_file_load(e->o.cost, file);
     if (rc >= 0) stk_cost_file_table(file, e->model, &e->cost);
+    if (e->model->packed) e->cost.arrive_ns_per_byte = 0;
     if (rc >= 0 && (strcmp(file->cpu, e->ops->name) != 0 || file->n_threads != stk_pool_n_worker(e->pool)))
         stk_log(STK_LOG_INFO, "%s was measured with %s kernels and %u threads; this run has %s and %u", e->o.cost, file->cpu,
                 file->n_threads, e->ops->name, stk_pool_n_worker(e->pool));
     free(file);
     return rc;
-}
-
-static int choose_predictor(stk_engine *e) {
-    if (e->o.predictor_hooks) {
-        STK_TRY(stk_predictor_user_init(&e->predictor_user, e->o.predictor_hooks, e->o.predict_depth));
-        e->o.predictor_hooks = NULL;
-        strncpy(e->predictor_text, e->predictor_user.ops.name, sizeof e->predictor_text - 1);
-        return STK_OK;
-    }
-    stk_spec spec = stk_spec_parse(e->o.predictor);
-    if (strcmp(e->o.predictor, "none") == 0) return STK_OK;
-    if (strlen(e->o.predictor) >= sizeof e->predictor_text)
-        return stk_fail(STK_EINVAL, "predictor \"%.40s...\" is longer than %zu bytes", e->o.predictor, sizeof e->predictor_text);
-    strcpy(e->predictor_text, e->o.predictor);
-    if (stk_predictor_find(spec.name)) return STK_OK;
-    char all[256] = "none";
-    for (const char *const *name = stk_predictor_names(); *name; name++)
-        snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", *name);
-    return stk_fail(STK_EINVAL, "there is no predictor \"%s\"; there are: %s", spec.name, all);
-}
-
-/* A policy that may refuse an expert needs k slots of each class aside for those. */
-static int choose_policy(stk_engine *e) {
-    e->policy = stk_spec_parse(e->o.policy);
-    const stk_policy_ops *ops = stk_policy_find(e->policy.name);
-    if (e->o.hooks) {
-        STK_TRY(stk_policy_user_init(&e->policy_user, e->o.hooks));
-        ops = &e->policy_user.ops;
-        e->o.hooks = NULL;
-        e->policy = (stk_spec){.params = NULL};
-        strncpy(e->policy.name, ops->name, sizeof e->policy.name - 1);
-    }
-    if (ops && ops->admit) e->n_transit = e->model->hp.n_expert_used;
-    return STK_OK;
 }
 
 /* The fewest slots of a class. */
@@ -119,7 +49,7 @@ static stk_forward_config forward_config(stk_engine *e) {
  */
 static int plan_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     stk_fit_limits limits = limits_of(e);
     stk_fit_bytes bytes = stk_fit_fixed(e->model, &limits);
     char a[32], b[32], c[32];
@@ -161,7 +91,7 @@ static int open_io(stk_engine *e) {
 }
 
 static int open_cache(stk_engine *e, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t n_class = stk_catalogue_n_class(cat), n_layer = stk_catalogue_n_layer(cat);
     stk_cache_class *classes = calloc(n_class, sizeof *classes);
     uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
@@ -201,7 +131,7 @@ static int open_step_arrays(stk_engine *e) {
 
 /* A class may grow to a slot for every expert, and those for transit. */
 static int open_executor(stk_engine *e) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t most = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
         most = STK_MAX(most, stk_catalogue_class(cat, c)->n_expert + e->n_transit);
@@ -220,9 +150,20 @@ static int open_executor(stk_engine *e) {
     return STK_OK;
 }
 
+int stk_engine_divide_slots(const stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot) {
+    const stk_catalogue *cat = e->experts;
+    if (!e->own_experts || !e->profile.layer_slots) return stk_slots_divide(cat, ram_bytes, least_slots(e), n_slot);
+    uint64_t *slot_bytes = calloc(stk_catalogue_n_class(cat), sizeof *slot_bytes);
+    if (!slot_bytes) return stk_fail(STK_ENOMEM, "out of memory");
+    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) slot_bytes[c] = stk_catalogue_class(cat, c)->slot_bytes;
+    int rc = stk_profile_file_layers(&e->profile, slot_bytes, ram_bytes, least_slots(e), n_slot);
+    free(slot_bytes);
+    return rc;
+}
+
 static int open_parts(stk_engine *e, uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
-    STK_TRY(stk_slots_divide(cat, e->o.ram_bytes, least_slots(e), n_slot));
+    const stk_catalogue *cat = e->experts;
+    STK_TRY(stk_engine_divide_slots(e, e->o.ram_bytes, n_slot));
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
     STK_TRY(stk_engine_register_slots(e));
@@ -246,11 +187,13 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
 static void describe_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
     stk_engine_count_memory(e);
-    m->n_expert = stk_catalogue_n_expert(e->model->experts) * stk_catalogue_n_layer(e->model->experts);
+    m->n_expert = stk_catalogue_n_expert(e->experts) * stk_catalogue_n_layer(e->experts);
     m->n_ctx = e->o.n_ctx;
     m->io = stk_io_name(e->io);
     m->cpu = e->ops->name;
     m->n_threads = stk_pool_n_worker(e->pool);
+    m->policy = e->policy_text;
+    m->scope = e->own_experts ? "layer" : "global";
     /* What the drive did to load the weights is not part of the run. */
     (void)stk_engine_reset_stats(e);
 }
@@ -260,17 +203,15 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     if (!out || !model) return stk_fail(STK_EINVAL, "stk_engine_open: an argument is NULL");
     *out = NULL;
     uint32_t mxcsr = stk_mxcsr_set();
-    uint32_t *n_slot = calloc(stk_catalogue_n_class(model->experts) + 1, sizeof *n_slot);
+    uint32_t *n_slot = calloc(stk_catalogue_n_layer(model->experts) + 1, sizeof *n_slot);
     stk_engine *e = calloc(1, sizeof *e);
     if (!e || !n_slot) {
         rc = stk_fail(STK_ENOMEM, "out of memory");
         goto out;
     }
     e->model = model;
-    STK_TRYGOTO(fill_options(&e->o, options, &model->hp), rc, out);
     STK_TRYGOTO(stk_forward_check(&model->hp), rc, out);
-    STK_TRYGOTO(choose_predictor(e), rc, out);
-    STK_TRYGOTO(choose_policy(e), rc, out);
+    STK_TRYGOTO(stk_engine_take_options(e, options), rc, out);
     e->ops = stk_cpu_ops_at_most(e->o.cpu);
     if (!e->ops) {
         rc = stk_fail(STK_EINVAL, "no kernels are named '%s'; there are ref, avx2, avxvnni and avx512", e->o.cpu ? e->o.cpu : "");
@@ -287,8 +228,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
     describe_memory(e);
     e->opened = true;
-    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = NULL;
-    e->policy.params = NULL;
+    e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = e->o.scope = e->o.profile = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -317,6 +257,8 @@ int stk_engine_close(stk_engine **engine) {
     stk_dense_close(&e->dense);
     stk_slots_close(&e->slots);
     stk_pool_close(&e->pool);
+    stk_catalogue_close(&e->own_experts);
+    stk_profile_file_fini(&e->profile);
     free(e->token);
     free(e->seq);
     free(e->pos);

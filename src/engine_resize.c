@@ -6,7 +6,7 @@
 
 /* Reads into slots go through registered memory where the system allows that. */
 int stk_engine_register_slots(stk_engine *e) {
-    uint32_t n_class = stk_catalogue_n_class(e->model->experts);
+    uint32_t n_class = stk_catalogue_n_class(e->experts);
     stk_io_region *regions = calloc(n_class, sizeof *regions);
     if (!regions) return stk_fail(STK_ENOMEM, "out of memory");
     for (uint32_t c = 0; c < n_class; c++) stk_slots_region(e->slots, c, &regions[c].base, &regions[c].bytes);
@@ -17,7 +17,7 @@ int stk_engine_register_slots(stk_engine *e) {
 
 void stk_engine_count_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     m->n_slot = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++) m->n_slot += stk_slots_n(e->slots, c);
     m->ram_bytes = stk_slots_bytes(e->slots);
@@ -55,7 +55,7 @@ static int end_reads(stk_engine *e) {
 
 /* Classes that become larger have their memory before anything else changes; after a failure all are as they were. */
 static int grow(stk_engine *e, const uint32_t *n_slot, uint32_t *before) {
-    uint32_t n_class = stk_catalogue_n_class(e->model->experts);
+    uint32_t n_class = stk_catalogue_n_class(e->experts);
     int rc = STK_OK;
     for (uint32_t c = 0; c < n_class; c++) before[c] = stk_slots_n(e->slots, c);
     for (uint32_t c = 0; rc >= 0 && c < n_class; c++)
@@ -70,7 +70,7 @@ static int grow(stk_engine *e, const uint32_t *n_slot, uint32_t *before) {
 /* The policy's victims leave, and experts of slots that go away move to free ones. */
 static int move_class(stk_engine *e, uint32_t c, uint32_t n_slot) {
     const stk_cache_move *moves;
-    uint64_t slot_bytes = stk_catalogue_class(e->model->experts, c)->slot_bytes;
+    uint64_t slot_bytes = stk_catalogue_class(e->experts, c)->slot_bytes;
     int n = stk_cache_resize(e->cache, c, n_slot - e->n_transit, e->n_transit, &moves);
     for (int i = 0; i < n; i++)
         if (moves[i].to != STK_NO_SLOT)
@@ -79,7 +79,7 @@ static int move_class(stk_engine *e, uint32_t c, uint32_t n_slot) {
 }
 
 static int shrink(stk_engine *e, const uint32_t *n_slot) {
-    uint32_t n_class = stk_catalogue_n_class(e->model->experts);
+    uint32_t n_class = stk_catalogue_n_class(e->experts);
     for (uint32_t c = 0; c < n_class; c++) STK_TRY(move_class(e, c, n_slot[c]));
     STK_TRY(stk_io_set_buffers(e->io, NULL, 0)); /* which holds the memory */
     for (uint32_t c = 0; c < n_class; c++)
@@ -88,7 +88,7 @@ static int shrink(stk_engine *e, const uint32_t *n_slot) {
 }
 
 static int record(stk_engine *e, uint64_t ram_bytes, const uint32_t *n_slot) {
-    uint32_t n_class = stk_catalogue_n_class(e->model->experts);
+    uint32_t n_class = stk_catalogue_n_class(e->experts);
     if (!e->trace) return STK_OK;
     stk_trace_slots *classes = calloc(n_class, sizeof *classes);
     if (!classes) return stk_fail(STK_ENOMEM, "out of memory");
@@ -99,7 +99,7 @@ static int record(stk_engine *e, uint64_t ram_bytes, const uint32_t *n_slot) {
 }
 
 static int resize(stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot, uint32_t *before) {
-    STK_TRY(stk_slots_divide(e->model->experts, ram_bytes, e->model->hp.n_expert_used + e->n_transit, n_slot));
+    STK_TRY(stk_engine_divide_slots(e, ram_bytes, n_slot));
     STK_TRY(check_room(e, ram_bytes));
     STK_TRY(grow(e, n_slot, before));
     STK_TRY(end_reads(e));
@@ -112,13 +112,13 @@ static int resize(stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot, uint32_t 
 
 int stk_engine_resize(stk_engine *e, uint64_t ram_bytes) {
     if (!e) return stk_fail(STK_EINVAL, "stk_engine_resize: an argument is NULL");
-    uint64_t all = stk_slots_all_bytes(e->model->experts);
+    uint64_t all = stk_slots_all_bytes(e->experts);
     char a[32];
     ram_bytes = STK_MIN(ram_bytes, all);
     if (ram_bytes < e->memory.ram_bytes_min)
         return stk_fail(STK_EBUDGET, "a budget of %s is too small: the least is %llu bytes", stk_bytes_text(ram_bytes, a),
                         (unsigned long long)e->memory.ram_bytes_min);
-    uint32_t n_class = stk_catalogue_n_class(e->model->experts);
+    uint32_t n_class = stk_catalogue_n_class(e->experts);
     uint32_t *n_slot = calloc(n_class, 2 * sizeof *n_slot);
     if (!n_slot) return stk_fail(STK_ENOMEM, "out of memory");
     int rc = resize(e, ram_bytes, n_slot, n_slot + n_class);

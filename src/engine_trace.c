@@ -4,7 +4,7 @@
 #include "engine.h"
 
 static void fill_extents(const stk_engine *e, stk_trace_extent *out) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     for (uint32_t l = 0; l < stk_catalogue_n_layer(cat); l++)
         for (uint32_t x = 0; x < stk_catalogue_n_expert(cat); x++)
             for (uint32_t p = 0; p < STK_N_PART; p++) {
@@ -15,7 +15,7 @@ static void fill_extents(const stk_engine *e, stk_trace_extent *out) {
 }
 
 int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     uint32_t n_layer = stk_catalogue_n_layer(cat), n_expert = stk_catalogue_n_expert(cat), n_class = stk_catalogue_n_class(cat);
     stk_trace_class *classes = calloc(n_class, sizeof *classes);
     uint32_t *layers = calloc(n_layer, 2 * sizeof *layers);
@@ -38,8 +38,6 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
     }
     fill_extents(e, extents);
     if (state) (void)stk_cache_save(e->cache, state, (size_t)state_bytes);
-    stk_gguf_string name = {"", 0};
-    STK_TRYGOTO(stk_gguf_str(e->model->gguf, "general.name", &name), rc, out);
     stk_trace_header h = {.n_layer = n_layer,
                           .n_expert = n_expert,
                           .k = e->model->hp.n_expert_used,
@@ -52,7 +50,7 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
                           .layer_class = layers,
                           .model_layer = layers + n_layer,
                           .extents = extents,
-                          .model = name.text,
+                          .model = e->model->name,
                           .policy = e->policy_user.ops.open ? e->policy_user.ops.name : e->policy.name,
                           .params = e->policy.params ? e->policy.params : "",
                           .io = e->o.io ? e->o.io : "",

@@ -3,8 +3,9 @@
 
 /* Nothing is read ahead where every expert has a slot. The predictor is opened when it is first of use. */
 int stk_engine_attach_prefetch(stk_engine *e) {
-    const stk_catalogue *cat = e->model->experts;
+    const stk_catalogue *cat = e->experts;
     bool all = true;
+    e->memory.predictor = "none";
     if (!e->predictor_text[0]) return STK_OK;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
         all = all && stk_slots_n(e->slots, c) - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
@@ -23,6 +24,8 @@ int stk_engine_attach_prefetch(stk_engine *e) {
                                                                        .ops_user = &e->predictor_user}));
     e->forward->prefetch = all || e->prefetch_off ? NULL : e->prefetch;
     e->may_prefetch = !all;
+    e->memory.predictor = all ? "none" : e->predictor_text;
+    e->memory.predict_depth = all ? 0 : e->o.predict_depth;
     return STK_OK;
 }
 
@@ -59,7 +62,7 @@ static void say(const stk_watch *w, enum stk_watch_state before) {
 
 /* Reads of an expert of middling size. */
 static double read_ns(const stk_engine *e) {
-    uint32_t n = stk_catalogue_n_expert(e->model->experts) * stk_catalogue_n_layer(e->model->experts);
+    uint32_t n = stk_catalogue_n_expert(e->experts) * stk_catalogue_n_layer(e->experts);
     return stk_cost_read_ns(&e->cost, n ? e->model->expert_bytes / n : 0);
 }
 

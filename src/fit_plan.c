@@ -21,20 +21,14 @@ typedef struct fit {
     uint64_t all, least, largest; /* bytes of slots: all experts, the fewest, one of the largest size */
 } fit;
 
-void stk_plan_options_default(stk_plan_options *o) {
-    if (!o) return;
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_plan_options_default(stk_plan_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_plan_options){0}, sizeof *o);
 }
 
 static int take_options(fit *f, const stk_plan_options *given) {
     const stk_hparams *hp = &f->model->hp;
-    stk_plan_options_default(&f->o);
-    if (given) {
-        if (given->struct_bytes < sizeof given->struct_bytes || given->struct_bytes > sizeof f->o)
-            return stk_fail(STK_EINVAL, "plan options of %u bytes; this library knows %zu", given->struct_bytes, sizeof f->o);
-        memcpy(&f->o, given, given->struct_bytes);
-    }
+    stk_plan_options_default(&f->o, sizeof f->o);
+    if (given) STK_TRY(stk_struct_take(&f->o, sizeof f->o, given, "plan options"));
     if (f->o.n_ctx > 1u << 30) return stk_fail(STK_EINVAL, "a context of %u positions; at most 2^30 are possible", f->o.n_ctx);
     if (f->o.kv_k_type > STK_KV_F32 || f->o.kv_v_type > STK_KV_F32)
         return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", f->o.kv_k_type, f->o.kv_v_type);

@@ -1,4 +1,4 @@
-/* machine_parts: what the doctor finds on the buses: memory nodes, GPUs and their links, and the drive below a file. */
+/* machine_parts: what the doctor finds on the bus and below a file: GPUs and their links, the file system and the drive. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -23,18 +23,6 @@ static const char *first_line(const char *root, const char *path, char *line, in
     if (f) fclose(f);
     line[strcspn(line, "\n")] = 0;
     return line;
-}
-
-void stk_machine_nodes(const char *root, stk_finding_fn fn, void *user) {
-    char online[128], found[TEXT_BYTES];
-    first_line(root, "/sys/devices/system/node/online", online, sizeof online);
-    bool many = strpbrk(online, ",-") != NULL;
-    snprintf(found, sizeof found, "%s%s", many ? "nodes " : "one node", many ? online : "");
-    fn(user, many ? STK_FINDING_NOTE : STK_FINDING_OK, "NUMA", found,
-       many
-           ? "memory of another node is slower to read: bind the process to one (numactl --cpunodebind=0 --membind=0), or, where "
-             "one does not hold the model, spread it (numactl --interleave=all)"
-           : "");
 }
 
 /* ---- GPUs --------------------------------------------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
  * replay: a trace again. Where times are asked for, through the same cache, step and executor as a run, on a virtual clock;
  * where they are not, through the cache alone (decide.h), which decides the same. A verifying replay takes the trace's own slots
  * and policy and compares every counter at the end; a what-if replay has others.
+ *
+ * Long because opening, both paths and their results share one struct that nobody else is to see.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,11 +19,15 @@
 #include "plan_replay.h"
 #include "policy_user.h"
 #include "predictor_user.h"
+#include "profile_file.h"
+#include "replay.h"
 #include "spec.h"
 #include "virtual.h"
 
 typedef struct replay {
     stk_replay_options o;
+    const stk_replay_inside *inside;
+    stk_profile_file profile; /* of o.profile; without one all 0 */
     stk_source *source;
     const stk_trace_header *header;
     stk_budget budget;
@@ -29,9 +35,10 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
-    stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record, unless */
-    bool silent;            /* nothing is to be read ahead */
+    stk_chooser *chooser;       /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch;     /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
+    uint32_t depth;             /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
@@ -42,9 +49,8 @@ typedef struct replay {
     stk_spec policy;                   /* of o.policy */
 } replay;
 
-void stk_replay_options_default(stk_replay_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_replay_options_default(stk_replay_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_replay_options){.scope = STK_SCOPE_AUTO}, sizeof *o);
 }
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
@@ -115,8 +121,11 @@ static int open_times(replay *r, const char *path) {
 
 static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     bool budget = o->ram_bytes || o->n_slot || o->fraction != 0;
-    if (o->verify && (budget || o->policy || o->scope || o->reset || n_trace > 1 || o->predictor || o->predictor_hooks))
+    if (o->verify && (budget || o->policy || o->scope == STK_SCOPE_LAYER || o->reset || n_trace > 1 || o->predictor ||
+                      o->predictor_hooks || o->predict_depth || o->profile))
         return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
+    if (o->timeline && !o->io && !o->cost)
+        return stk_fail(STK_EINVAL, "a timeline without times: give a modelled drive, emu:BANDWIDTH,LATENCY, or a file of costs");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
         return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
     if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
@@ -125,10 +134,31 @@ static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
         return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
                         STK_PREDICT_DEPTH_MAX);
-    if (o->predict_depth && !o->predictor && !o->predictor_hooks)
-        return stk_fail(STK_EINVAL, "predicting %u layers ahead wants a predictor", o->predict_depth);
-    if (o->scope > STK_SCOPE_LAYER || o->reset > STK_RESET_SEQUENCE)
+    if (o->scope > STK_SCOPE_AUTO || o->reset > STK_RESET_SEQUENCE)
         return stk_fail(STK_EINVAL, "scope %u, reset %u: no such choice", o->scope, o->reset);
+    return STK_OK;
+}
+
+/* The options that were left open are as the profile says. */
+static int take_profile(replay *r) {
+    stk_replay_options *o = &r->o;
+    stk_profile_file *p = &r->profile;
+    const stk_trace_header *h = r->header;
+    if (o->profile) {
+        STK_TRY(stk_profile_file_load(o->profile, p));
+        STK_TRY(stk_profile_file_check(p, o->profile, h->model, h->n_layer, h->n_expert, h->k));
+        if (!o->ram_bytes && !o->n_slot && o->fraction == 0) {
+            o->ram_bytes = stk_source_get_info(r->source)->sized ? p->ram_bytes : 0;
+            if (!o->ram_bytes) o->fraction = p->fraction;
+        }
+        if (!o->policy && !o->hooks) o->policy = p->policy;
+        if (o->scope == STK_SCOPE_AUTO) o->scope = p->scope;
+        if (!o->predictor && !o->predictor_hooks) {
+            o->predictor = p->predictor;
+            if (!o->predict_depth) o->predict_depth = p->depth;
+        }
+    }
+    if (o->scope == STK_SCOPE_AUTO) o->scope = STK_SCOPE_GLOBAL;
     return STK_OK;
 }
 
@@ -201,6 +231,21 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
     return rc < 0 ? rc : stk_future_end(r->future);
 }
 
+/* Slots of each layer as the caller or a profile has them. */
+static int take_layer_slots(replay *r, bool refuses) {
+    const stk_trace_header *h = r->header;
+    if (r->o.scope != STK_SCOPE_LAYER) return STK_OK;
+    if (r->inside->layer_slots) return stk_budget_set_layers(&r->budget, h, r->inside->layer_slots, refuses);
+    if (!r->profile.layer_slots) return STK_OK;
+    uint32_t *n_slot = calloc(h->n_layer, sizeof *n_slot);
+    if (!n_slot) return stk_fail(STK_ENOMEM, "out of memory for the replay");
+    uint64_t bytes = r->o.profile && r->o.ram_bytes != r->profile.ram_bytes ? r->budget.ram_bytes : 0;
+    int rc = stk_profile_file_layers(&r->profile, r->budget.slot_bytes, bytes, h->k + (refuses ? h->k : 0), n_slot);
+    if (rc >= 0) rc = stk_budget_set_layers(&r->budget, h, n_slot, refuses);
+    free(n_slot);
+    return rc;
+}
+
 /* Whether the cache is that of the recorded run, but for its policy: what was done to that one is done to it. */
 static bool has_recorded_slots(const replay *r) {
     bool budget = r->o.ram_bytes || r->o.n_slot || r->o.fraction > 0;
@@ -229,6 +274,7 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     const stk_policy_ops *ops = hooks ? &r->policy_user.ops : stk_policy_find(policy_of(r));
     if (ops && ops->needs_future) STK_TRY(foresee(r, paths, n));
     STK_TRY(stk_budget_open(&r->budget, h, &r->o, ops && ops->admit));
+    STK_TRY(take_layer_slots(r, ops && ops->admit));
     stk_budget_warn(&r->budget, h);
     const char *params = r->o.policy || r->o.params ? r->o.params : h->params[0] ? h->params : NULL;
     STK_TRY(stk_cache_open(&r->cache, &(stk_cache_config){.n_layer = h->n_layer,
@@ -246,16 +292,24 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     return take_start(r, ops);
 }
 
-/* A predictor of the caller's choice, in place of what was recorded. */
+/*
+ * A predictor of the caller's choice, in place of what was recorded. What routers ahead said depends on hidden states, so that it
+ * is in the trace alone: "gate" is what was recorded.
+ */
 static int open_prefetch(replay *r) {
     const stk_trace_header *h = r->header;
     uint32_t depth = r->o.predict_depth ? r->o.predict_depth : 1;
     bool own = r->o.predictor_hooks != NULL;
+    const char *name = r->o.predictor;
     if (own) STK_TRY(stk_predictor_user_init(&r->predictor_user, r->o.predictor_hooks, depth));
     r->o.predictor_hooks = NULL;
-    r->silent = r->o.predictor && strcmp(r->o.predictor, "none") == 0;
-    if ((!own && !r->o.predictor) || r->silent) return STK_OK;
-    return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = r->o.predictor,
+    r->depth = r->o.predict_depth ? r->o.predict_depth : STK_TRACE_AHEAD_MAX;
+    if (!own && (!name || strcmp(name, "gate") == 0)) return STK_OK;
+    r->depth = 0;
+    if (!own && strcmp(name, "none") == 0) return STK_OK;
+    stk_spec spec = stk_spec_parse(own ? "" : name);
+    return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = spec.name,
+                                                                  .params = spec.params,
                                                                   .depth = depth,
                                                                   .n_layer = h->n_layer,
                                                                   .n_expert = h->n_expert,
@@ -271,7 +325,7 @@ static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
     r->virtual.prefetch = r->prefetch;
-    r->virtual.silent = r->silent;
+    r->virtual.depth = r->depth;
     STK_TRY(open_times(r, path));
     uint32_t most = 1; /* a resize may give a class a slot for every expert */
     for (uint32_t c = 0; c < r->budget.n_class; c++) {
@@ -286,7 +340,11 @@ static int open_timed(replay *r, const char *path) {
                                .executor = r->executor,
                                .tally = &r->tally,
                                .cancel = &r->cancel,
-                               .n_layer = r->header->n_layer};
+                               .n_layer = r->header->n_layer,
+                               .timeline = r->o.timeline};
+    if (r->o.timeline) stk_timeline_attach(r->o.timeline);
+    stk_executor_set_timeline(r->executor, r->o.timeline);
+    stk_virtual_set_timeline(&r->virtual, r->o.timeline);
     return STK_OK;
 }
 
@@ -297,6 +355,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     const stk_source_info *info = stk_source_get_info(r->source);
     if (r->o.verify && !(info->recorded && r->header->policy[0]))
         return stk_fail(STK_ESTATE, "%s is no recorded run: it has no decisions to compare with", paths[0]);
+    STK_TRY(take_profile(r));
     if (!info->sized && (r->o.ram_bytes || asks_times(r)))
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", paths[0], STK_SOURCE_EXPERT_BYTES);
     STK_TRY(take_policy(r));
@@ -314,6 +373,7 @@ static void close_replay(replay *r) {
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
     stk_prefetch_close(&r->prefetch);
+    stk_profile_file_fini(&r->profile);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
     if (r->spill_fd > 0) close(r->spill_fd);
@@ -375,11 +435,19 @@ static int run_step(replay *r, const stk_trace_step *step) {
     phase->expert_ns += after.expert_ns - before.expert_ns;
     phase->arrive_ns += after.arrive_ns - before.arrive_ns;
     phase->wait_ns += after.wait_ns - before.wait_ns;
+    if (r->inside->stepped && rc >= 0) {
+        stk_stats total;
+        count(r, &total);
+        r->inside->stepped(r->inside->user, r->stepper.n_step - 1, r->tally.phase, &total);
+    }
     return rc == STK_ECANCELED ? STK_OK : rc; /* a step that the recorded run gave up */
 }
 
 static int take_resize(replay *r, const stk_trace_resize *resize) {
-    if (!has_recorded_slots(r)) return STK_OK;
+    if (!has_recorded_slots(r)) {
+        r->n_resize_left_out++;
+        return STK_OK;
+    }
     stk_virtual_clear(&r->virtual); /* what is on its way is taken for there, as experts of a resize move */
     return stk_decide_resize(r->cache, r->header->n_class, r->o.verify ? NULL : r->budget.classes, resize);
 }
@@ -433,9 +501,11 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .cache = r->cache,
                     .tally = &r->tally,
                     .chooser = r->chooser,
-                    .ahead = ahead,
                     .prefetch = r->prefetch,
-                    .silent = r->silent,
+                    .depth = r->depth,
+                    .ahead = ahead,
+                    .stepped = r->inside->stepped,
+                    .stepped_user = r->inside->user,
                     .reset = r->o.reset == STK_RESET_SEQUENCE,
                     .resizable = has_recorded_slots(r) ? r->budget.classes : NULL,
                     .progress = r->o.progress,
@@ -443,24 +513,8 @@ static int run_decisions(replay *r, stk_stats *stats) {
     int rc = stk_decide_run(&d);
     free(ahead);
     STK_TRY(rc);
-    stk_cache_counters c;
-    stk_replay_count prefill, decode;
-    stk_cache_get_counters(r->cache, &c);
-    stk_tally_sum(&r->tally, &prefill, &decode);
-    *stats = (stk_stats){.struct_bytes = sizeof *stats,
-                         .n_step = d.n_step,
-                         .n_token = d.n_token,
-                         .n_event = c.n_event,
-                         .n_lookup = c.n_lookup,
-                         .n_pair = c.n_pair,
-                         .n_hit = c.n_hit,
-                         .n_miss = c.n_miss,
-                         .n_evict = c.n_evict,
-                         .n_wave = c.n_wave,
-                         .n_prefetch = c.n_prefetch,
-                         .n_prefetch_used = c.n_prefetch_used,
-                         .bytes = prefill.bytes + decode.bytes,
-                         .read_bytes = prefill.read_bytes + decode.read_bytes};
+    r->n_resize_left_out = d.n_resize_left_out;
+    stk_decide_count(&d, stats);
     return STK_OK;
 }
 
@@ -482,7 +536,8 @@ static void fill_detail(const replay *r, stk_replay_detail *detail) {
                               .token_slots = (uint64_t)h->n_layer * h->k,
                               .layers = detail->layers,
                               .n_layer_max = detail->n_layer_max,
-                              .n_layer = h->n_layer};
+                              .n_layer = h->n_layer,
+                              .scope = r->o.scope};
     full.struct_bytes = STK_MIN(detail->struct_bytes, (uint32_t)sizeof full);
     stk_tally_sum(&r->tally, &full.prefill, &full.decode);
     snprintf(full.policy, sizeof full.policy, "%s", policy_of(r));
@@ -506,31 +561,38 @@ static int run(replay *r, const char *path, stk_replay_result *result) {
     }
     if (r->o.verify && stk_source_cut(r->source))
         return stk_fail(STK_ESTATE, "%s is cut off: it has no counters to compare with", path);
+    if (r->n_resize_left_out)
+        stk_log(STK_LOG_WARN, "the recorded run was resized %" PRIu64 " times; this replay keeps its own budget throughout",
+                r->n_resize_left_out);
     fill_result(r, &stats, result);
     if (r->o.detail) fill_detail(r, r->o.detail);
     return STK_OK;
 }
 
-int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result) {
+int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_options *options, const stk_replay_inside *inside,
+                   stk_replay_result *result) {
     if (!traces || !n || !result) return stk_fail(STK_EINVAL, "stk_replay: an argument is NULL");
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_replay: trace %u is NULL", i);
-    replay r = {0};
-    stk_replay_options_default(&r.o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof r.o)
-            return stk_fail(STK_EINVAL, "replay options of %u bytes; this library knows %zu", options->struct_bytes, sizeof r.o);
-        memcpy(&r.o, options, options->struct_bytes);
-    }
+    replay r = {.inside = inside};
+    stk_replay_options_default(&r.o, sizeof r.o);
+    if (options) STK_TRY(stk_struct_take(&r.o, sizeof r.o, options, "replay options"));
     if (result->struct_bytes < sizeof result->struct_bytes)
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))
         return stk_fail(STK_EINVAL, "replay detail of %u bytes", r.o.detail->struct_bytes);
+    if (r.o.timeline && (r.o.vram_bytes || r.o.mode))
+        return stk_fail(STK_EUNSUPPORTED, "a timeline of a replay with VRAM is not kept yet: leave vram and mode out");
     if (r.o.vram_bytes || r.o.mode) return stk_replay_tiers_run(traces, n, &r.o, result);
     int rc = open_replay(&r, traces, n);
     if (rc >= 0) rc = run(&r, traces[0], result);
     close_replay(&r);
     return rc;
+}
+
+int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result) {
+    static const stk_replay_inside nothing = {0};
+    return stk_replay_run(traces, n, options, &nothing, result);
 }
 
 int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result) {

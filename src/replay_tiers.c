@@ -15,7 +15,7 @@ typedef struct request {
     stk_cost cost;
     stk_spec policy; /* of o->policy */
     const char *params;
-    uint64_t *uses; /* NULL: no profile */
+    uint64_t *uses; /* NULL: none are known */
 } request;
 
 static int take_cost(request *r) {
@@ -34,17 +34,17 @@ static int take_cost(request *r) {
     return STK_OK;
 }
 
-static int take_profile(request *r) {
+static int take_uses(request *r) {
     const stk_trace_header *h = stk_source_header(r->source), *other;
     stk_source *s;
-    if (!r->o->profile) return STK_OK;
+    if (!r->o->uses_from) return STK_OK;
     r->uses = calloc((size_t)h->n_layer * h->n_expert, sizeof *r->uses);
-    if (!r->uses) return stk_fail(STK_ENOMEM, "out of memory for the profile");
-    STK_TRY(stk_source_open(&s, &r->o->profile, 1, NULL));
+    if (!r->uses) return stk_fail(STK_ENOMEM, "out of memory for the uses of experts");
+    STK_TRY(stk_source_open(&s, &r->o->uses_from, 1, NULL));
     other = stk_source_header(s);
     int rc = STK_OK;
     if (other->n_layer != h->n_layer || other->n_expert != h->n_expert)
-        rc = stk_fail(STK_EINVAL, "profile %s is of another model: %u layers of %u experts, not %u of %u", r->o->profile,
+        rc = stk_fail(STK_EINVAL, "trace %s is of another model: %u layers of %u experts, not %u of %u", r->o->uses_from,
                       other->n_layer, other->n_expert, h->n_layer, h->n_expert);
     if (rc >= 0) rc = stk_plan_profile(s, r->uses);
     stk_source_close(&s);
@@ -60,9 +60,9 @@ static int check(request *r) {
     if (r->policy.params && o->params)
         return stk_fail(STK_EINVAL, "policy '%s' has parameters; others ('%s') exclude them", o->policy, o->params);
     if (!o->cost) return stk_fail(STK_EINVAL, "a replay with VRAM wants a cost table with a GPU: a file or a known machine");
-    if (o->verify || o->n_slot || o->fraction != 0 || o->scope != STK_SCOPE_GLOBAL || o->reset != STK_RESET_NONE || o->hooks ||
-        o->predictor || o->predictor_hooks)
-        return stk_fail(STK_EINVAL, "a replay with VRAM knows vram_bytes, ram_bytes, policy, mode, profile, cost and io alone");
+    if (o->verify || o->n_slot || o->fraction != 0 || o->scope == STK_SCOPE_LAYER || o->reset != STK_RESET_NONE || o->hooks ||
+        o->profile || o->predictor || o->predictor_hooks)
+        return stk_fail(STK_EINVAL, "a replay with VRAM knows vram_bytes, ram_bytes, policy, mode, uses_from, cost and io alone");
     return STK_OK;
 }
 
@@ -105,7 +105,7 @@ static int run(request *r, const char *const *traces, uint32_t n, stk_replay_res
     STK_TRY(stk_source_open(&r->source, traces, n, &(stk_source_options){r->o->expert_bytes}));
     if (!stk_source_get_info(r->source)->sized)
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", traces[0], STK_SOURCE_EXPERT_BYTES);
-    STK_TRY(take_profile(r));
+    STK_TRY(take_uses(r));
     STK_TRY(stk_plan_replay(&(stk_plan_replay_config){.source = r->source,
                                                       .cost = &r->cost,
                                                       .tiers = {.header = stk_source_header(r->source),

@@ -8,7 +8,7 @@
 
 #include "base.h"
 
-enum { STK_SPEC_NAME_BYTES = 32 };
+enum { STK_SPEC_NAME_BYTES = 32, STK_SPEC_BYTES = 256 /* of a text that is kept */ };
 
 typedef struct stk_spec {
     char name[STK_SPEC_NAME_BYTES]; /* cut off where it is longer, and then nobody's name */

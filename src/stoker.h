@@ -6,8 +6,9 @@
  * (generation, perplexity, serving) is a loop around it. The output never depends on what was cached.
  *
  * Calls return 0 or a count on success and a negative STK_E... on failure; stk_error_detail() then says what, where and what to
- * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by stk_..._default() or by the caller to
- * the size it was compiled with, so that old callers keep working. No inline functions, no varargs, no structs by value.
+ * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by the caller or by stk_..._default() to
+ * the size that the caller was compiled with, so that old callers keep working: nothing behind that is read or written. Options
+ * that are larger than this library knows are refused with STK_EINVAL. No inline functions, no varargs, no structs by value.
  *
  * Threads: a model may be shared between threads. An engine, sampler or decoder belongs to one thread at a time, except for
  * stk_cancel, which any thread or signal handler may call. Ownership: who opens closes; stk_..._close(&p) accepts NULL and clears
@@ -30,7 +31,7 @@ extern "C" {
 #endif
 
 /* Raised whenever an existing declaration changes its meaning; additions at the end of a struct do not raise it. */
-#define STK_ABI_VERSION 1
+#define STK_ABI_VERSION 2
 STK_API uint32_t stk_abi_version(void);
 /* "major.minor.patch". */
 STK_API const char *stk_version(void);
@@ -101,6 +102,8 @@ typedef struct stk_model_info {
     const char *name;       /* "" when the file has none */
     uint64_t ram_bytes_min; /* the least budget of expert slots that it runs with */
     uint64_t ram_bytes_all; /* the budget that holds every expert */
+    uint32_t packed;        /* version of the form that stk_pack wrote it in; 0: a plain model */
+    uint32_t reserved;
 } stk_model_info;
 /* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
 STK_API int stk_model_get_info(const stk_model *model, stk_model_info *info);
@@ -122,6 +125,22 @@ typedef struct stk_tensor_info {
 } stk_tensor_info;
 STK_API uint64_t stk_model_n_tensor(const stk_model *model);
 STK_API int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *info);
+
+/* Layers whose experts have the same types and shapes. */
+typedef struct stk_expert_class_info {
+    uint32_t struct_bytes;
+    uint32_t n_layer;
+    uint64_t bytes; /* of one expert, as in a plain model; of its matrices: */
+    uint64_t gate_bytes;
+    uint64_t up_bytes;
+    uint64_t down_bytes;
+    const char *gate_type;
+    const char *up_type;
+    const char *down_type;
+} stk_expert_class_info;
+STK_API uint64_t stk_model_n_expert_class(const stk_model *model);
+/* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
+STK_API int stk_model_get_expert_class(const stk_model *model, uint64_t i, stk_expert_class_info *info);
 
 /* Whether `path` names one of the model's own files, by whatever name: 1 or 0. Ask before writing to it. */
 STK_API int stk_model_owns_file(const stk_model *model, const char *path);
@@ -362,13 +381,18 @@ typedef struct stk_engine_options {
     uint32_t no_watch;             /* non-zero: nothing is turned off because it does not pay */
     uint32_t reserved3;
     const stk_predictor_hooks *predictor_hooks; /* NULL, or a predictor of your own instead of `predictor`; copied likewise */
+    const char *scope;   /* NULL: "global", one cache for all experts of a size; "layer": one for each layer */
+    const char *profile; /* NULL, or a file of stk_tune: what is NULL or 0 here of ram_bytes, policy, scope, predictor (with
+                            predict_depth) is as it says */
 } stk_engine_options;
-STK_API void stk_engine_options_default(stk_engine_options *options);
+/* Sets the first `struct_bytes` bytes of *options, sizeof *options of the caller, to the defaults, struct_bytes among them, and
+ * none behind. So do the other stk_..._options_default(). */
+STK_API void stk_engine_options_default(stk_engine_options *options, size_t struct_bytes);
 
 /*
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
- * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL, STK_EUNSUPPORTED, STK_ENOSPC (trace), STK_ECANCELED (by the
- * progress callback).
+ * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL (a profile of another model among them), STK_EUNSUPPORTED,
+ * STK_ENOSPC (trace), STK_ESTATE (another run is writing the trace), STK_ECANCELED (by the progress callback).
  *
  * With `warm`, the experts that the file names are read before this returns, and stk_engine_close writes the file anew, whole or
  * not at all. A file that is not there is an empty one. Of another budget: those who would leave first stay behind; of another
@@ -395,7 +419,12 @@ typedef struct stk_memory_info {
     const char *io;         /* the I/O backend in use */
     const char *cpu;        /* the kernels in use */
     uint32_t n_threads;
-    uint32_t n_warm; /* experts that were read at open because the file of `warm` names them */
+    uint32_t n_warm;        /* experts that were read at open because the file of `warm` names them */
+    const char *policy;     /* in use, with its parameters: "lrfu:decay=0.9" */
+    const char *scope;      /* "global" or "layer" */
+    const char *predictor;  /* in use, likewise; "none": nothing is read ahead */
+    uint32_t predict_depth; /* layers that it looks ahead; 0: none */
+    uint32_t reserved;
 } stk_memory_info;
 STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
 
@@ -540,6 +569,47 @@ STK_API int stk_engine_set_profile(stk_engine *engine, int on);
 /* Arrays belong to the engine and change with its next step. */
 STK_API int stk_engine_get_profile(const stk_engine *engine, stk_profile *profile);
 
+/* ---- Timeline of the queues --------------------------------------------------------------------------------------------- */
+
+/* What a queue does for a while. "cpu": the thread that plans, with its pool; "nvme": the drive, several reads at a time. */
+enum {
+    STK_WORK_DENSE,      /* cpu: attention, norms, router, output: all but the experts */
+    STK_WORK_EXPERTS,    /* cpu: computing a batch of experts */
+    STK_WORK_PACK,       /* cpu: bringing what was read into its layout */
+    STK_WORK_WAIT,       /* cpu: nothing to do before a read ends */
+    STK_WORK_READ,       /* nvme: a part of an expert that an event waits for */
+    STK_WORK_READ_AHEAD, /* nvme: a part of one that was predicted */
+    STK_N_WORK
+};
+/* What it is called, and its queue: "cpu", "nvme". NULL beyond the last. */
+STK_API const char *stk_work_name(uint32_t kind);
+STK_API const char *stk_work_queue(uint32_t kind);
+
+#define STK_NO_LAYER UINT32_MAX
+typedef struct stk_work {
+    uint64_t begin_ns; /* of a read: when its first piece was handed to the drive, and when its last was back */
+    uint64_t end_ns;   /* from the begin of the first step of the timeline; after begin_ns */
+    uint64_t step;     /* during which it ended */
+    uint64_t bytes;    /* asked of the drive; 0: no read */
+    uint32_t kind;     /* STK_WORK_... */
+    uint32_t layer;    /* among the layers with experts, from 0; STK_NO_LAYER: of none */
+    uint32_t expert;   /* of a read; UINT32_MAX: of none or several */
+    uint32_t n_expert; /* of a batch, or of a read; 0 for other work */
+} stk_work;
+
+/* Keeps what the queues of an engine or a replay do. Its memory is taken at once and never grows. One run at a time. */
+typedef struct stk_timeline stk_timeline;
+/* n_max: intervals that there is memory for, 48 bytes each; what comes later is counted as lost. first_step, n_step: steps before
+ * are left out, and at most so many kept (0: all), counted from when a run is given it. Errors: STK_EINVAL, STK_ENOMEM. */
+STK_API int stk_timeline_open(stk_timeline **out, uint64_t n_max, uint64_t first_step, uint64_t n_step);
+STK_API void stk_timeline_close(stk_timeline **timeline);
+/* Sets *work to the intervals, in the order in which they ended, and *n_lost (unless NULL) to how many had no room; returns how
+ * many there are. Valid until the next step. Reads that go on after the last step are not among them. */
+STK_API int64_t stk_timeline_get(const stk_timeline *timeline, const stk_work **work, uint64_t *n_lost);
+/* The next steps are taken down there; NULL: no longer. It must outlive the engine, or be taken away. It costs two looks at the
+ * clock for each read and each batch of experts. */
+STK_API int stk_engine_set_timeline(stk_engine *engine, stk_timeline *timeline);
+
 /* ---- What the machine can do -------------------------------------------------------------------------------------------- */
 
 /* With all threads, measured in about two seconds: the best of several passes, and medians for the waits. */
@@ -593,7 +663,7 @@ typedef struct stk_calibrate_options {
     stk_progress_fn progress; /* in parts of the work */
     void *progress_user;
 } stk_calibrate_options;
-STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
+STK_API void stk_calibrate_options_default(stk_calibrate_options *options, size_t struct_bytes);
 /*
  * Measures what things take on this machine and writes it to `path` (the form is in src/cost_file.h), whole or not at all:
  * experts of every format by token count, packing, the drive alone and while the CPU computes; with a model its own experts and
@@ -620,7 +690,7 @@ typedef struct stk_sampler_options {
     uint32_t reserved;
     uint64_t seed;
 } stk_sampler_options;
-STK_API void stk_sampler_options_default(stk_sampler_options *options);
+STK_API void stk_sampler_options_default(stk_sampler_options *options, size_t struct_bytes);
 STK_API int stk_sampler_open(stk_sampler **out, const stk_sampler_options *options, uint32_t n_vocab);
 STK_API void stk_sampler_close(stk_sampler **sampler);
 /* Tells the sampler of a token that stands in the text, for the repetition penalty. */
@@ -654,7 +724,7 @@ typedef struct stk_trace_info {
     uint64_t n_slot;       /* of the recorded run; 0: none */
     uint64_t ram_bytes;
     const char *format; /* "stoker", "route.csv", "mrt8", "csv", "jsonl", "router-trace" */
-    const char *model;  /* this and the following: "" where the trace does not say */
+    const char *model;  /* this and the following: "" where the trace does not say; what no terminal should see is escaped */
     const char *policy;
     const char *io;
     const char *params; /* of the policy */
@@ -696,7 +766,7 @@ typedef struct stk_trace_convert_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_trace_convert_options;
-STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options);
+STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options, size_t struct_bytes);
 /*
  * Writes the traces, one after another, to `path`, which appears whole or not at all; sequences and steps are numbered on. One
  * whole trace of Stoker's own stays what it was and can be verified; what was cut or merged cannot. Errors: as stk_trace_open;
@@ -709,6 +779,7 @@ STK_API int stk_trace_convert(const char *const *traces, uint32_t n, const char 
 enum {
     STK_SCOPE_GLOBAL, /* a cache for all layers whose experts have the same size, as the engine has it */
     STK_SCOPE_LAYER,  /* a cache for each layer, all of the same part of their experts */
+    STK_SCOPE_AUTO,   /* as the profile says; without one global */
 };
 enum {
     STK_RESET_NONE,     /* what the cache holds is carried over from sequence to sequence */
@@ -754,7 +825,9 @@ typedef struct stk_replay_detail {
     uint32_t n_layer;
     char policy[64];
     stk_predict_count predicted[3]; /* by layers ahead, from 1; all 0 without a predictor */
-    uint64_t vram_bytes;            /* this and the following: of a replay with vram_bytes or mode, else 0 */
+    uint32_t scope;                 /* STK_SCOPE_GLOBAL or STK_SCOPE_LAYER */
+    uint32_t reserved;
+    uint64_t vram_bytes; /* this and the following: of a replay with vram_bytes or mode, else 0 */
     stk_replay_tiers tiers_prefill, tiers_decode;
 } stk_replay_detail;
 
@@ -769,7 +842,7 @@ typedef struct stk_replay_options {
     stk_progress_fn progress;
     void *progress_user;
     double fraction;           /* instead of ram_bytes: slots for this part of all experts, in (0, 1]; 0: unused */
-    uint32_t scope;            /* STK_SCOPE_... */
+    uint32_t scope;            /* STK_SCOPE_...; stk_replay_options_default sets AUTO */
     uint32_t reset;            /* STK_RESET_... */
     const char *params;        /* of policy, where that names none: "name=value,...", or NULL */
     const char *cost;          /* where times come from. NULL: the trace's own; a trace, whose run measured them, for the drive of
@@ -777,14 +850,18 @@ typedef struct stk_replay_options {
     uint64_t expert_bytes;     /* of imported traces, in place of what they say; 0: as they say */
     stk_replay_detail *detail; /* NULL, or where further figures go */
     const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
-    const char *predictor; /* what is read ahead, as in stk_engine_options, without what only a live run knows (the routers of
-                              layers ahead); NULL: as recorded; not with verify, which repeats what was */
+    const char *predictor; /* NULL or "gate": what the trace recorded is read ahead, chosen anew; "none": nothing; another one, as
+                              in stk_engine_options, works on the trace's events, without what only a live run knows (the routers
+                              of layers ahead); not with verify, which repeats what was */
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
-    uint32_t predict_depth;                     /* layers ahead of either; 0: 1 */
+    uint32_t predict_depth;                     /* layers ahead at most; 0: all that were recorded, or 1 */
     uint32_t reserved;
-    uint64_t vram_bytes; /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
-    const char *mode;    /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
-    const char *profile; /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    const char *profile;    /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
+    uint64_t vram_bytes;    /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
+    const char *mode;       /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
+    const char *uses_from;  /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    stk_timeline *timeline; /* NULL, or where the modelled queues are taken down; with io or cost, which give them times; not yet
+                               with VRAM */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;
@@ -794,7 +871,7 @@ typedef struct stk_replay_result {
     uint64_t virtual_ns;
     stk_stats stats; /* times are those of the virtual clock, 0 without io; last, since it grows */
 } stk_replay_result;
-STK_API void stk_replay_options_default(stk_replay_options *options);
+STK_API void stk_replay_options_default(stk_replay_options *options, size_t struct_bytes);
 /*
  * Replays a trace. With `io` or `verify` it goes through the same cache and scheduler as a run; otherwise through the cache
  * alone, which decides the same. n_slot and fraction say what the cache holds; ram_bytes includes the slots that a policy which
@@ -808,6 +885,66 @@ STK_API const char *stk_mode_list(uint32_t i, const char **what);
 /* The same for several traces of one model, one after another as one run. */
 STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
 
+/* ---- Tuning ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_tune_options {
+    uint32_t struct_bytes;
+    uint32_t n_threads;     /* replays at the same time; 0: the cores that this process may use */
+    uint64_t ram_bytes;     /* of expert slots; 0: */
+    double fraction;        /* of the bytes of all expert slots, in (0, 1]; 0: what the trace was recorded with */
+    const char *io;         /* as in stk_replay_options, and so are the next two. Without io and cost no times are predicted: */
+    const char *cost;       /* then the hit rate decides, and what is read ahead stays as it is by default */
+    uint64_t expert_bytes;  /* of imported traces */
+    uint64_t seed;          /* of random policies and drives */
+    const stk_model *model; /* NULL, or the model that the traces are of: checked, and named in the profile */
+    const char *profile;    /* NULL, or where the profile goes (the form is in src/profile_file.h) */
+    const char *report;     /* NULL, or where the report goes, one HTML file that needs no other */
+    const char *state;      /* NULL, or a file that keeps every result, so that the same call goes on where one was cancelled */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_tune_options;
+STK_API void stk_tune_options_default(stk_tune_options *options, size_t struct_bytes);
+
+/* The best configuration found, beside the default: lru, one cache for all layers, and what the next layer's router names read
+ * ahead (with imported traces, which do not know it: nothing). All figures are of decoding, if the traces have any. */
+typedef struct stk_tune_result {
+    uint32_t struct_bytes;
+    uint32_t n_config;  /* configurations that were replayed */
+    uint32_t n_replay;  /* replays that they took; */
+    uint32_t n_resumed; /* of these, found in the state file */
+    uint32_t n_fold;    /* parts of the traces: sequences, or stretches where there are few of them */
+    uint32_t timed;     /* non-zero: tok_s and default_tok_s are predicted, and the margin is of them; else of misses */
+    uint32_t scope;     /* STK_SCOPE_... */
+    uint32_t fitted;    /* non-zero: each layer has its own number of slots */
+    uint32_t depth;     /* layers ahead */
+    uint32_t reserved;
+    uint64_t ram_bytes;
+    uint64_t n_sequence;
+    uint64_t n_token;
+    double fraction;
+    double hit_rate;
+    double default_hit_rate;
+    double bound_hit_rate; /* of belady-bypass, which knows what comes: what no cache exceeds without reading ahead, where experts
+                              are of one size; a heuristic where they are not */
+    double tok_s;
+    double default_tok_s;
+    double margin;     /* how much faster than the default, 0.1: 10 % (untimed: how many fewer misses): the mean over parts, each
+                          with the configuration that the others chose */
+    double margin_low; /* the least and the greatest of the parts */
+    double margin_high;
+    char policy[256]; /* as --policy and --predictor take them: with their parameters, NAME:PARAMETER=VALUE,... */
+    char predictor[256];
+} stk_tune_result;
+/*
+ * Searches for the best cache for the traces' model under a budget: policies, their parameters, a cache for all layers or one for
+ * each, slots of each layer by marginal gain, predictors and how far they look ahead; coarse first, then finer around what is
+ * best. Every figure is of traces that did not choose the configuration (stk_tune_result.margin). Progress ("tune") counts
+ * replays. It may call from this thread alone; the replays run on threads of their own until it returns.
+ *
+ * Files appear whole or not at all. When cancelled it returns STK_ECANCELED and keeps the state; the state file is removed when
+ * the search has ended. Errors: those of stk_replay_many; STK_EINVAL (no budget, the model is another), STK_ENOSPC.
+ */
+STK_API int stk_tune(const char *const *traces, uint32_t n, const stk_tune_options *options, stk_tune_result *result);
 /* ---- Plan --------------------------------------------------------------------------------------------------------------- */
 
 typedef struct stk_plan_options {
@@ -821,7 +958,7 @@ typedef struct stk_plan_options {
     uint64_t vram_cap_bytes; /* of the device; 0: the cost table's */
     const char *cost;        /* NULL, a file of stk_calibrate, or a known machine; with a GPU in it, that is planned for */
 } stk_plan_options;
-STK_API void stk_plan_options_default(stk_plan_options *options);
+STK_API void stk_plan_options_default(stk_plan_options *options, size_t struct_bytes);
 
 /* What goes where. All bytes are reserved ones. */
 typedef struct stk_plan_info {
@@ -852,6 +989,29 @@ typedef struct stk_plan_info {
  */
 STK_API int stk_plan(const stk_model *model, const stk_plan_options *options, stk_plan_info *info);
 
+/* ---- Packed models ------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_pack_options {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *io; /* how the model is read, as in stk_engine_options; NULL: "auto" */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_pack_options;
+STK_API void stk_pack_options_default(stk_pack_options *options, size_t struct_bytes);
+/*
+ * Writes `model` in a form whose reads need no permutation and in which one contiguous range, at a multiple of 4,096 bytes, is
+ * an expert. It is opened and runs as any model does, with the same output; it takes as much room; other programs refuse it. The
+ * file appears at `path` whole or not at all; a file of that name is replaced. options NULL: the defaults. Blocks.
+ *
+ * Errors: STK_EINVAL (the model is packed, or owns `path`), STK_ENOSPC (names what is needed and what is free), STK_EIO,
+ * STK_ENOMEM, STK_ECANCELED (by the progress callback).
+ */
+STK_API int stk_pack(const stk_model *model, const char *path, const stk_pack_options *options);
+/* Reads all of a packed model and compares it with the sums that it was written with. Errors: STK_EFORMAT (names what is
+ * damaged), STK_EINVAL (the model is not packed: there are no sums), STK_EIO, STK_ENOMEM, STK_ECANCELED. */
+STK_API int stk_pack_check(const stk_model *model, const stk_pack_options *options);
+
 /* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
 
 typedef struct stk_synth_options {
@@ -866,7 +1026,7 @@ typedef struct stk_synth_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_synth_options;
-STK_API void stk_synth_options_default(stk_synth_options *options);
+STK_API void stk_synth_options_default(stk_synth_options *options, size_t struct_bytes);
 /*
  * Writes a GGUF model of random weights in the sizes and formats of a real one, for measuring speed here and in other programs.
  * Shapes: qwen3-30b-a3b, mixtral-8x7b, tiny, and for other programs alone deepseek-v2-lite and qwen2-57b-a14b; each also with

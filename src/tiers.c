@@ -121,7 +121,7 @@ static int open_vram(stk_tiers *t) {
     bool by_layer = t->c.mode->placement == STK_PLACE_LAYER;
     const char *policy = t->c.mode->policy ? t->c.mode->policy : t->c.policy ? t->c.policy : "learned";
     if (t->c.mode->placement == STK_PLACE_PROFILE && !t->c.uses)
-        return stk_fail(STK_EINVAL, "mode %s places experts by what other sequences used: name a trace of those (--profile)",
+        return stk_fail(STK_EINVAL, "mode %s places experts by what other sequences used: name a trace of those (--uses-from)",
                         t->c.mode->name);
     if (t->c.vram_bytes == 0) return STK_OK;
     if (has_cache(t->c.mode) && by_layer && t->c.uses) {

@@ -23,6 +23,13 @@ const cli_verb cli_verbs[] = {
      "would\n"
      "have done. Traces of other tools are read as they are; several traces of a model follow one another.",
      cli_replay},
+    {CLI_TUNE, "tune", "TRACE...", "find the best expert cache for a model's traces, and write a profile for run",
+     "Searches over policies, their parameters, slots of each layer, predictors and how far they look ahead. Predicted times "
+     "decide, "
+     "with\n"
+     "--io or --cost; else hit rates. Every margin is of parts of the traces that did not choose. -o PROFILE goes to `stoker run "
+     "--profile`.",
+     cli_tune},
     {CLI_TRACE, "trace", "info|cut|merge|convert TRACE...", "look into traces, cut, merge and convert them",
      "info says what is in each trace; cut keeps --steps from --from on; merge puts traces of one model one after another;\n"
      "convert writes a trace of another tool in Stoker's own format, or any as CSV.",
@@ -47,6 +54,11 @@ const cli_verb cli_verbs[] = {
      "each also with -quarter behind it: a quarter of the layers. TYPE is Q4_K_M, Q5_K_M, Q8_0, Q4_0, BF16, F16 or F32. The\n"
      "file appears whole or not at all.",
      cli_synth},
+    {CLI_PACK, "pack", NULL, "write a model in the form that it has in memory, one read an expert",
+     "Experts read from such a file need no rearranging. It takes as much room as the model, runs with the same output, and is "
+     "for\n"
+     "Stoker alone: other programs refuse it. The file appears whole or not at all.",
+     cli_pack},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[TOPIC]", "print this help, that of a verb, or the policies or predictors",
      "TOPIC is a verb, policies or predictors.", cli_help},

@@ -91,9 +91,9 @@ static int value_fail(const char *verb, const cli_option *o, const char *text) {
     static const char *const nouns[] = {"", "a text", "a whole number", "a number", "a size", "a list of numbers"};
     if (o->kind == CLI_TEXT) return cli_fail(CLI_USAGE, verb, "--%s takes %s, not '%s'", o->name, o->value, text);
     if (o->kind == CLI_SIZE) return cli_fail(CLI_USAGE, verb, "--%s takes a size such as 512M or 8G, not '%s'", o->name, text);
-    if (o->max >= INT32_MAX)
-        return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.12g, not '%s'", o->name, nouns[o->kind], o->min, text);
-    return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.12g to %.12g, not '%s'", o->name, nouns[o->kind], o->min, o->max,
+    if (o->max == INT32_MAX) /* as good as no limit */
+        return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.16g, not '%s'", o->name, nouns[o->kind], o->min, text);
+    return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.16g to %.16g, not '%s'", o->name, nouns[o->kind], o->min, o->max,
                     text);
 }
 

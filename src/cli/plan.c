@@ -79,13 +79,13 @@ static uint32_t kv_type(const char *name) { return strcmp(name, "f32") == 0 ? ST
 
 int cli_plan(const cli_settings *s) {
     cli_session session;
-    stk_plan_options o = {.struct_bytes = sizeof o};
+    stk_plan_options o;
     stk_plan_info info = {.struct_bytes = sizeof info};
     char cost[4096];
     if (!s->model) return cli_fail(CLI_USAGE, "plan", "no model: -m FILE");
     int rc = cli_session_open_model(&session, s->model);
     if (rc != CLI_OK) return rc;
-    stk_plan_options_default(&o);
+    stk_plan_options_default(&o, sizeof o);
     o.n_ctx = (uint32_t)s->n_ctx;
     o.n_batch = (uint32_t)s->n_batch;
     o.n_threads = (uint32_t)s->n_threads;

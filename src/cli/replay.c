@@ -60,7 +60,7 @@ static int report_json(const cli_settings *s, const figures *f) {
     cJSON *json = cJSON_CreateObject();
     json_traces(json, s);
     cJSON_AddStringToObject(json, "policy", d->policy);
-    cJSON_AddStringToObject(json, "scope", s->scope);
+    cJSON_AddStringToObject(json, "scope", d->scope == STK_SCOPE_LAYER ? "layer" : "global");
     cJSON_AddStringToObject(json, "reset", reset ? "sequence" : "none");
     cJSON_AddNumberToObject(json, "sequences", (double)d->n_sequence);
     cJSON_AddNumberToObject(json, "events", (double)t->n_event);
@@ -124,7 +124,8 @@ static int report(const cli_settings *s, const figures *f) {
     char a[32], b[32], c[32];
     int rc = cli_print("%llu steps, %llu tokens, %llu events; policy %s, scope %s; %llu slots for %llu experts, %s\n",
                        (unsigned long long)t->n_step, (unsigned long long)t->n_token, (unsigned long long)t->n_event, d->policy,
-                       s->scope, (unsigned long long)r->n_slot, (unsigned long long)d->n_expert, cli_bytes_text(r->ram_bytes, a));
+                       d->scope == STK_SCOPE_LAYER ? "layer" : "global", (unsigned long long)r->n_slot,
+                       (unsigned long long)d->n_expert, cli_bytes_text(r->ram_bytes, a));
     if (rc == CLI_OK)
         rc = cli_print("%llu lookups, %.2f %% hits, %llu misses, %llu evictions; %s of experts read, %s asked of the drive\n",
                        (unsigned long long)t->n_lookup, 100 * cli_hit_rate(t), (unsigned long long)t->n_miss,
@@ -170,21 +171,25 @@ static int write_csv(const char *path, const stk_replay_detail *d) {
 static int check(const cli_settings *s) {
     int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0);
     if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --slots and --fraction exclude one another");
-    if (s->verify && (n_budget || s->policy || s->reset || s->n_operand > 1 || strcmp(s->scope, "global") != 0))
-        return cli_fail(
-            CLI_USAGE, "replay",
-            "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope or --reset");
+    if (s->verify &&
+        (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
+        return cli_fail(CLI_USAGE, "replay",
+                        "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope, --reset, "
+                        "--predictor or --profile");
     return CLI_OK;
 }
 
 static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
-    stk_replay_options_default(o);
+    stk_replay_options_default(o, sizeof *o);
     o->verify = s->verify;
     o->ram_bytes = s->ram_bytes;
     o->n_slot = (uint64_t)s->n_slot;
     o->fraction = s->fraction;
-    o->scope = strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
+    o->scope = !s->scope ? STK_SCOPE_AUTO : strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
+    o->predictor = s->predictor;
+    o->predict_depth = (uint32_t)s->n_ahead;
+    o->profile = s->profile;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
     o->policy = s->policy;
     o->io = s->io;
@@ -192,7 +197,7 @@ static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->expert_bytes = s->expert_bytes;
     o->vram_bytes = s->vram_bytes;
     o->mode = s->mode;
-    o->profile = s->profile;
+    o->uses_from = s->uses_from;
     o->seed = (uint64_t)s->seed;
     o->progress = cli_progress;
 }

@@ -16,7 +16,7 @@ int cli_session_open_model(cli_session *session, const char *path) {
 }
 
 /* What was reserved, and what computes and reads. */
-static void print_budget(const cli_session *session, const cli_settings *settings) {
+static void print_budget(const cli_session *session) {
     const stk_model_info *i = &session->info;
     const stk_memory_info *m = &session->memory;
     char a[32], b[32], c[32], d[32], e[32];
@@ -25,8 +25,9 @@ static void print_budget(const cli_session *session, const cli_settings *setting
     cli_note("memory  dense %s, KV %s (%u positions), experts %s (%u of %u fit; the least is %s), buffers %s",
              cli_bytes_text(m->dense_bytes, a), cli_bytes_text(m->kv_bytes, b), m->n_ctx, cli_bytes_text(m->ram_bytes, c),
              m->n_slot, m->n_expert, cli_bytes_text(m->ram_bytes_min, d), cli_bytes_text(m->buffer_bytes, e));
-    cli_note("uses    %u thread%s, %s kernels, %s reads, %s, %s in huge pages", m->n_threads, m->n_threads == 1 ? "" : "s",
-             m->cpu, m->io, settings->policy, cli_bytes_text(m->huge_bytes, a));
+    cli_note("uses    %u thread%s, %s kernels, %s reads, %s%s, %s%s in huge pages", m->n_threads, m->n_threads == 1 ? "" : "s",
+             m->cpu, m->io, m->policy, strcmp(m->scope, "layer") == 0 ? " for each layer" : "",
+             strcmp(m->predictor, "none") == 0 ? "nothing read ahead, " : "", cli_bytes_text(m->huge_bytes, a));
 }
 
 const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
@@ -83,8 +84,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
         return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
-    o.struct_bytes = sizeof o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = n_ctx;
     o.n_batch = n_batch;
     o.n_logits = n_logits;
@@ -98,6 +98,8 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.policy = s->policy;
     o.predictor = s->predictor;
     o.predict_depth = (uint32_t)s->n_ahead;
+    o.scope = s->scope;
+    o.profile = s->profile;
     o.cpu = s->cpu;
     o.trace = s->trace;
     o.cost = cli_cost_choose(s, cost, sizeof cost);
@@ -116,7 +118,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     session->memory.struct_bytes = sizeof session->memory;
     rc = stk_engine_get_memory(session->engine, &session->memory);
     if (rc < 0) return cli_fail_stk(rc, "opening the engine");
-    print_budget(session, s);
+    print_budget(session);
     if (session->memory.n_warm) cli_note("warm    %u experts are in memory as %s says", session->memory.n_warm, o.warm);
     return cli_signal_exit(); /* one that came before the engine could be told */
 }
@@ -189,13 +191,16 @@ uint32_t cli_session_context(const cli_session *session, const cli_settings *set
 }
 
 int cli_session_tokenize(const cli_session *session, const char *text, size_t bytes, uint32_t flags, int32_t **ids, size_t *n) {
-    int64_t need = stk_tokenize(session->model, text, bytes, flags, NULL, 0);
-    if (need < 0) return cli_fail_stk((int)need, "tokenizing");
-    *ids = malloc(((size_t)need + 1) * sizeof **ids);
-    if (!*ids) return cli_fail(CLI_FAILED, "tokenizing", "out of memory for %lld tokens", (long long)need);
-    *n = (size_t)need;
-    need = stk_tokenize(session->model, text, bytes, flags, *ids, *n);
-    return need < 0 ? cli_fail_stk((int)need, "tokenizing") : CLI_OK;
+    size_t cap = bytes / 2 + 16; /* enough for nearly every text, which is then gone through once */
+    for (*ids = NULL;; cap = *n) {
+        free(*ids);
+        *ids = malloc(cap * sizeof **ids);
+        if (!*ids) return cli_fail(CLI_FAILED, "tokenizing", "out of memory for %zu tokens", cap);
+        int64_t need = stk_tokenize(session->model, text, bytes, flags, *ids, cap);
+        if (need < 0) return cli_fail_stk((int)need, "tokenizing");
+        *n = (size_t)need;
+        if (*n <= cap) return CLI_OK;
+    }
 }
 
 int cli_session_check_tokens(const cli_session *session, const cli_list *tokens) {

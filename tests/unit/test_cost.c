@@ -91,4 +91,8 @@ Test(cost, a_trace_of_before_keeps_what_it_does_not_know) {
     cr_assert_eq(d.read_ns_per_byte, plain.read_ns_per_byte);
     numbers[last - 5] = 0;
     cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT, "others cannot be missing");
+    (void)stk_cost_export(&c, numbers, 64);
+    numbers[offsetof(stk_cost, arrive_ns_per_byte) / sizeof *numbers] = 0;
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0, "packed experts need no bringing into a layout");
+    cr_assert_eq(d.arrive_ns_per_byte, 0);
 }

@@ -12,7 +12,7 @@ static void teardown(void) { stk_model_close(&model); }
 
 static stk_plan_options options(void) {
     stk_plan_options o;
-    stk_plan_options_default(&o);
+    stk_plan_options_default(&o, sizeof o);
     o.n_threads = 1;
     return o;
 }
@@ -30,7 +30,7 @@ Test(fit, an_engine_reserves_what_was_planned, .init = setup, .fini = teardown) 
     stk_plan_options o = options();
     o.n_ctx = 128;
     stk_plan_info p = plan(o);
-    stk_engine_options_default(&e);
+    stk_engine_options_default(&e, sizeof e);
     e.n_threads = 1;
     e.n_ctx = 128;
     cr_assert_eq(stk_engine_open(&engine, model, &e), 0, "%s", stk_error_detail());

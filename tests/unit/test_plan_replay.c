@@ -15,7 +15,7 @@ static const char *const trace = STK_SAMPLES "/qwen.route.csv.zst";
 static stk_replay_options options(const char *mode, uint64_t vram, uint64_t ram) {
     stk_replay_options o;
     o.struct_bytes = sizeof o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.cost = "4090";
     o.mode = mode;
     o.vram_bytes = vram;
@@ -40,7 +40,7 @@ static const uint64_t GiB = (uint64_t)1 << 30;
 Test(plan_replay, every_lookup_is_somewhere_and_computed_once) {
     for (uint32_t i = 0; stk_mode_names()[i]; i++) {
         stk_replay_options o = options(stk_mode_names()[i], 4 * GiB, 6 * GiB);
-        o.profile = trace;
+        o.uses_from = trace;
         stk_replay_detail d = run(o);
         const stk_replay_tiers *phases[] = {&d.tiers_prefill, &d.tiers_decode};
         for (int p = 0; p < 2; p++) {
@@ -83,7 +83,7 @@ Test(plan_replay, what_makes_no_sense_is_refused) {
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL);
     o = options("kt-profiled", GiB, 0);
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL);
-    cr_assert_not_null(strstr(stk_error_detail(), "--profile"));
+    cr_assert_not_null(strstr(stk_error_detail(), "--uses-from"));
     o = options("hybrid", GiB, 0);
     o.cost = "ddr5";
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL);
@@ -91,7 +91,7 @@ Test(plan_replay, what_makes_no_sense_is_refused) {
     o.cost = NULL;
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL);
     o = options("hybrid", GiB, 0);
-    o.profile = STK_SAMPLES "/gptoss.route.csv.zst";
+    o.uses_from = STK_SAMPLES "/gptoss.route.csv.zst";
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL);
     o = options("hybrid", 1 << 20, 0);
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EBUDGET);

@@ -88,6 +88,20 @@ class ModelInfoStruct(Struct):
     name: Text
     ram_bytes_min: U64
     ram_bytes_all: U64
+    packed: U32
+    reserved: U32
+
+
+@layout
+class ExpertClassInfoStruct(Struct):
+    n_layer: U32
+    bytes: U64
+    gate_bytes: U64
+    up_bytes: U64
+    down_bytes: U64
+    gate_type: Text
+    up_type: Text
+    down_type: Text
 
 
 @layout
@@ -229,6 +243,8 @@ class EngineOptionsStruct(Struct):
     no_watch: U32
     reserved3: U32
     predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
+    scope: Text
+    profile: Text
 
 
 @layout
@@ -246,6 +262,11 @@ class MemoryInfoStruct(Struct):
     cpu: Text
     n_threads: U32
     n_warm: U32
+    policy: Text
+    scope: Text
+    predictor: Text
+    predict_depth: U32
+    reserved: U32
 
 
 @layout
@@ -297,6 +318,13 @@ class Stats(Struct):
 
 class SpanStruct(c.Structure):
     _fields_ = [("begin_ns", c.c_uint64), ("ns", c.c_uint32), ("layer", c.c_uint16), ("stage", c.c_uint16)]
+
+
+class WorkStruct(c.Structure):
+    _fields_ = [
+        *((name, c.c_uint64) for name in ("begin_ns", "end_ns", "step", "bytes")),
+        *((name, c.c_uint32) for name in ("kind", "layer", "expert", "n_expert")),
+    ]
 
 
 @layout
@@ -511,6 +539,8 @@ class ReplayDetailStruct(Struct):
     n_layer: U32
     policy: Annotated[Any, c.c_char * 64]
     predicted: Annotated[Any, PredictCount * 3]
+    scope: U32
+    reserved: U32
     vram_bytes: U64
     tiers_prefill: ReplayTiers
     tiers_decode: ReplayTiers
@@ -538,9 +568,11 @@ class ReplayOptionsStruct(Struct):
     predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
     predict_depth: U32
     reserved: U32
+    profile: Text
     vram_bytes: U64
     mode: Text
-    profile: Text
+    uses_from: Text
+    timeline: Address
 
 
 @layout
@@ -598,6 +630,58 @@ class ReplayResultStruct(Struct):
 
 
 @layout
+class TuneOptionsStruct(Struct):
+    n_threads: U32
+    ram_bytes: U64
+    fraction: F64
+    io: Text
+    cost: Text
+    expert_bytes: U64
+    seed: U64
+    model: Address
+    profile: Text
+    report: Text
+    state: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+@layout
+class TuneResultStruct(Struct):
+    n_config: U32
+    n_replay: U32
+    n_resumed: U32
+    n_fold: U32
+    timed: U32
+    scope: U32
+    fitted: U32
+    depth: U32
+    reserved: U32
+    ram_bytes: U64
+    n_sequence: U64
+    n_token: U64
+    fraction: F64
+    hit_rate: F64
+    default_hit_rate: F64
+    bound_hit_rate: F64
+    tok_s: F64
+    default_tok_s: F64
+    margin: F64
+    margin_low: F64
+    margin_high: F64
+    policy: Annotated[bytes, c.c_char * 256]
+    predictor: Annotated[bytes, c.c_char * 256]
+
+
+@layout
+class PackOptionsStruct(Struct):
+    reserved: U32
+    io: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+@layout
 class SynthOptionsStruct(Struct):
     n_layer: U32
     n_vocab: U32
@@ -632,6 +716,7 @@ class ParamInfoStruct(Struct):
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
+    "stk_expert_class_info": ExpertClassInfoStruct,
     "stk_tensor_info": TensorInfoStruct,
     "stk_chat_message": ChatMessageStruct,
     "stk_policy_event": PolicyEventStruct,
@@ -648,6 +733,7 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_batch": BatchStruct,
     "stk_stats": Stats,
     "stk_span": SpanStruct,
+    "stk_work": WorkStruct,
     "stk_profile": ProfileStruct,
     "stk_limits": LimitsStruct,
     "stk_machine_info": MachineInfoStruct,
@@ -662,7 +748,10 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_replay_detail": ReplayDetailStruct,
     "stk_replay_options": ReplayOptionsStruct,
     "stk_replay_result": ReplayResultStruct,
+    "stk_tune_options": TuneOptionsStruct,
+    "stk_tune_result": TuneResultStruct,
     "stk_plan_options": PlanOptionsStruct,
     "stk_plan_info": PlanInfoStruct,
+    "stk_pack_options": PackOptionsStruct,
     "stk_synth_options": SynthOptionsStruct,
 }

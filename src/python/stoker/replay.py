@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ctypes as c
 import itertools
 import multiprocessing
@@ -19,14 +20,15 @@ from ._faults import take_first
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
 from ._predictor_hooks import PredictorHooks, PredictorLike
-from .errors import HookError, InvalidArgumentError, StokerError
+from .errors import HookError, InvalidArgumentError, StateError, StokerError
 from .model import PathLike, encode_path
 from .policy import Events
+from .timeline import Timeline
 from .trace import Trace
 from .units import as_int, parse_bytes
 
-_SCOPES = {"global": 0, "layer": 1}
-_RESETS = {"none": 0, "sequence": 1}
+_SCOPES: dict[Optional[str], int] = {"global": 0, "layer": 1, None: 2}
+_RESETS: dict[Optional[str], int] = {"none": 0, "sequence": 1}
 # Events that a ScorePolicy is shown at a time in a replay.
 _CHUNK = 1 << 16
 # The same for a BatchPredictor, whose answers are tables of probabilities.
@@ -89,13 +91,15 @@ def replay(
     ram: Union[int, str, None] = None,
     slots: int = 0,
     fraction: float = 0,
-    scope: str = "global",
+    scope: Optional[str] = None,
     reset: str = "none",
     io: Optional[str] = None,
     cost: Optional[PathLike] = None,
     expert_bytes: Union[int, str, None] = None,
+    profile: Optional[PathLike] = None,
     seed: int = 0,
     verify: bool = False,
+    timeline: Optional[Timeline] = None,
     progress: Optional[Callable[[str, int, int], object]] = None,
 ) -> ReplayResult:
     """
@@ -106,15 +110,18 @@ def replay(
         replayed as one run.
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
     :param predictor: what predicts the experts to read ahead: a built-in predictor's name, "none", or one in Python (see
-        `stoker.Predictor`), without what only a live run knows; None: what the recorded run predicted. `predict_depth`: how many
-        layers ahead, up to 3; 0: 1.
+        `stoker.Predictor`), without what only a live run knows; None or "gate": what the recorded run predicted. `predict_depth`: how
+        many layers ahead at most, up to 3; 0: as recorded, or 1.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
-    :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer.
+    :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
+        profile's, else "global".
     :param reset: "none", or "sequence": each sequence begins with an empty cache (not for policies in Python).
     :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", to predict times with; `cost`: where the computing times
         come from, a trace that measured them or a file of `calibrate`, whose drive it is without `io`; None: the trace's own.
     :param expert_bytes: of traces of other tools, in place of what they say.
+    :param profile: a file of `tune`: its budget, policy, scope and predictor where none are given.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
+    :param timeline: where to take down what the modelled queues do; with `io` or `cost`, which give them times.
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.
     :raises StateError: a verifying replay differs from the recorded run; the text names the first difference.
     :raises PolicyError: a policy in Python failed; its `result` is that of the whole replay, with LRU where it failed.
@@ -124,11 +131,11 @@ def replay(
         raise InvalidArgumentError("ram, slots and fraction exclude one another")
     for name, value, known in (("scope", scope, _SCOPES), ("reset", reset, _RESETS)):
         if value not in known:
-            raise InvalidArgumentError(f"{name} '{value}'; there are {', '.join(known)}")
+            raise InvalidArgumentError(f"{name} '{value}'; there are {', '.join(text for text in known if text)}")
     traces: list[PathLike] = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
     paths = (c.c_char_p * len(traces))(*[encode_path(path) for path in traces])
     o, r, callbacks = s.ReplayOptionsStruct(), s.ReplayResultStruct(), Callbacks()
-    lib().stk_replay_options_default(c.byref(o))
+    lib().stk_replay_options_default(c.byref(o), c.sizeof(o))
     o.verify = bool(verify)
     o.ram_bytes = parse_bytes(ram)
     o.n_slot = as_int(slots, "slots")
@@ -139,8 +146,9 @@ def replay(
     for name, text in (("params", params), ("io", io)):
         if text is not None:
             setattr(o, name, text.encode())
-    if cost is not None:
-        o.cost = encode_path(cost)
+    for name, path in (("cost", cost), ("profile", profile)):
+        if path is not None:
+            setattr(o, name, encode_path(path))
     o.progress = callbacks.progress(progress)
     hooks = Hooks.of(policy)
     if hooks is not None:
@@ -161,7 +169,12 @@ def replay(
         o.predictor = str(predictor).encode()
     detail, layers = _detail(traces[0] if traces else "")
     o.detail = c.pointer(detail)
-    rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
+    with contextlib.ExitStack() as stack:
+        if timeline is not None:
+            if timeline._attached() is not None:
+                raise StateError("this timeline belongs to an engine: engine.set_timeline(None) first")
+            o.timeline = stack.enter_context(timeline._use())
+        rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
     for each in (hooks, predicts):
         if rc < 0 and each is not None:
             each.raise_failed_open()
