@@ -131,11 +131,13 @@ static void look_at_cores(const visit *v) {
 static void look_at_nodes(const visit *v) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    (void)sched_getaffinity(0, sizeof allowed, &allowed); /* of no CPU, there is no node */
     uint64_t nodes = stk_numa_nodes(&allowed, v->root);
     if (nodes)
-        say(v, STK_FINDING_OK, "nodes", "", "%d nodes of memory; weights are spread over them page by page",
+        say(v, STK_FINDING_OK, "NUMA", "", "%d nodes of memory; weights are spread over them page by page",
             __builtin_popcountll(nodes));
+    else
+        say(v, STK_FINDING_OK, "NUMA", "", "one node of memory");
 }
 
 static void look_at_memory(const visit *v) {
@@ -263,6 +265,7 @@ int stk_doctor_in(const char *root, const char *path, stk_finding_fn fn, void *u
     look_at_kernels(&v);
     look_at_cores(&v);
     look_at_nodes(&v);
+    stk_machine_cards(root, fn, user);
     look_at_memory(&v);
     look_at_huge_pages(&v);
     look_at_locking(&v);
@@ -270,7 +273,9 @@ int stk_doctor_in(const char *root, const char *path, stk_finding_fn fn, void *u
     STK_TRY(look_at_uring(&v, path ? path : "/proc/self/exe"));
     if (!path) return STK_OK;
     STK_TRY(look_at_direct_reads(&v, path, &direct));
-    return look_at_read_ahead(&v, path, direct);
+    STK_TRY(look_at_read_ahead(&v, path, direct));
+    STK_TRY(stk_machine_file_system(root, path, fn, user));
+    return stk_machine_drive(path, fn, user);
 }
 
 int stk_doctor(const char *path, stk_finding_fn fn, void *user) {

@@ -681,8 +681,9 @@ STK_API int stk_get_machine(stk_machine_info *info);
 /* One thing that was looked at: its name, what was found, and what to do about it ("" where nothing is to be done). */
 enum { STK_FINDING_OK, STK_FINDING_NOTE, STK_FINDING_PROBLEM };
 typedef void (*stk_finding_fn)(void *user, int level, const char *topic, const char *found, const char *advice);
-/* Looks at what speed depends on: kernels, cores, memory, huge pages, locking, io_uring; and with `path`, a model or any file on
- * its drive, at direct reads and read-ahead there. Errors: STK_EIO (the file). */
+/* Looks at what speed depends on: kernels, cores and their quota, NUMA nodes, GPUs on the bus with their link and driver, memory,
+ * huge pages, locking, io_uring; and with `path`, a model or any file on its drive, at direct reads, read-ahead, the file system
+ * and the speed of reads there, which takes up to a second or so. Errors: STK_EIO (the file), STK_ENOMEM. */
 STK_API int stk_doctor(const char *path, stk_finding_fn fn, void *user);
 
 typedef struct stk_calibrate_options {
