@@ -59,9 +59,9 @@ static void place(stk_forward *f, placer *p, uint32_t n_worker) {
     take_rows(p, &f->attn, b, hp->n_head * hp->value_dim, may_quantize(hp->n_head * hp->value_dim));
     f->proj = take(p, b * hp->n_embd * f4);
     f->scores = take(p, b * hp->n_expert * f4);
-    uint64_t looks = STK_MIN(b, STK_LOOKAHEAD_TOKENS) * STK_PREDICT_DEPTH_MAX;
+    uint64_t looks = STK_MIN(b, STK_LOOKAHEAD_TOKENS);
     take_rows(p, &f->ahead, looks, hp->n_embd, may_quantize(hp->n_embd));
-    f->ahead_scores = take(p, looks * hp->n_expert * f4);
+    f->ahead_scores = take(p, looks * STK_PREDICT_DEPTH_MAX * hp->n_expert * f4);
     take_rows(p, &f->hidden, b * k, hp->n_ff_expert, may_quantize(hp->n_ff_expert));
     f->expert_out = take(p, b * k * hp->n_embd * f4);
     f->logits = take(p, (uint64_t)f->c.n_logits * hp->n_vocab * f4);

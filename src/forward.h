@@ -15,6 +15,7 @@
 #include "kv.h"
 #include "prefetch.h"
 #include "router.h"
+#include "routers.h"
 #include "stages.h"
 #include "step.h"
 #include "store.h"
@@ -56,6 +57,7 @@ typedef struct stk_forward_config {
     stk_pool *pool;
     stk_kv *kv;
     stk_dense *dense;
+    const stk_routers *routers; /* all zero where no predictor looks ahead */
     stk_store *store;
     uint32_t n_batch, n_ctx, n_logits;
 } stk_forward_config;
@@ -79,7 +81,7 @@ typedef struct stk_forward {
     stk_rows attn;       /* [n_batch, n_head * value_dim] */
     float *proj;         /* [n_batch, n_embd] */
     float *scores;       /* [n_batch, n_expert] */
-    stk_rows ahead;      /* [depth * n_tok, n_embd] as norm, for the routers of the layers ahead */
+    stk_rows ahead;      /* [n_tok, n_embd] x / rms(x), for the routers of all layers ahead */
     float *ahead_scores; /* [n_ahead, n_tok, n_expert] */
     stk_rows hidden;     /* [n_batch * k, n_ff_expert] */
     float *expert_out;   /* [n_batch * k, n_embd] */
