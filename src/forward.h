@@ -2,9 +2,9 @@
  * forward: the live stage and the live world: what a layer computes on the CPU, in the order of step.h, and the CPU queue of the
  * executor.
  *
- * A step's tokens are rows of buffers sized for n_batch at open. Each stage of a layer is a job of the pool whose workers meet at
- * barriers; which worker computes a row never changes its bits (cpu/ref.c). The k outputs of a token's experts are kept apart and
- * combined in rank order.
+ * A step's tokens are rows of buffers sized for n_batch at open. Each stage of a layer is a phase of a job of the pool; which
+ * worker computes a row never changes its bits (cpu/ref.c). The k outputs of a token's experts are kept apart and combined in
+ * rank order.
  *
  * Who may call it: engine.c. Threads: one owner, the pool's workers inside.
  */

@@ -17,10 +17,10 @@ typedef struct job {
     uint64_t worker_bytes, rows_offset, pack_offset;
 } job;
 
-static enum stk_type type_of(const stk_hparams *hp) { return hp->n_embd % STK_GROUP == 0 ? STK_TYPE_Q8_0 : STK_TYPE_F32; }
+enum stk_type stk_routers_type(const stk_hparams *hp) { return hp->n_embd % STK_GROUP == 0 ? STK_TYPE_Q8_0 : STK_TYPE_F32; }
 
 static uint64_t copy_bytes(const stk_hparams *hp) {
-    return stk_align_up(stk_matrix_bytes(type_of(hp), hp->n_expert, hp->n_embd), STK_SLOT_ALIGN);
+    return stk_align_up(stk_matrix_bytes(stk_routers_type(hp), hp->n_expert, hp->n_embd), STK_SLOT_ALIGN);
 }
 
 uint64_t stk_routers_bytes(const stk_model *model) {
@@ -76,7 +76,7 @@ static int make(stk_routers *r, const stk_model *model, const stk_dense *dense, 
     job j = {.model = model, .dense = dense, .pool = pool, .routers = r, .each = copy_bytes(hp)};
     j.rows_offset = stk_align_up(hp->n_embd * sizeof(float), 64);
     j.pack_offset = 2 * j.rows_offset + j.rows_offset * STK_STRIPE; /* rows in f32 at most */
-    j.worker_bytes = stk_align_up(j.pack_offset + stk_layout_scratch_bytes(type_of(hp), hp->n_embd), 64);
+    j.worker_bytes = stk_align_up(j.pack_offset + stk_layout_scratch_bytes(stk_routers_type(hp), hp->n_embd), 64);
     j.scratch = aligned_alloc(64, j.worker_bytes * stk_pool_n_worker(pool));
     if (!j.scratch) return stk_fail(STK_ENOMEM, "out of memory for copies of the routers");
     stk_pool_share(pool, run, &j, UINT32_MAX);
@@ -88,7 +88,7 @@ int stk_routers_open(stk_routers *r, const stk_model *model, const stk_dense *de
                      bool lock) {
     int rc;
     const stk_hparams *hp = &model->hp;
-    enum stk_type type = type_of(hp);
+    enum stk_type type = stk_routers_type(hp);
     memset(r, 0, sizeof *r);
     r->layers = calloc(hp->n_layer, sizeof *r->layers);
     if (!r->layers) return stk_fail(STK_ENOMEM, "out of memory for %u layers", hp->n_layer);

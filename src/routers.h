@@ -19,6 +19,8 @@ typedef struct stk_routers {
     float *ones;        /* [n_embd] the norm of x / rms(x) */
 } stk_routers;
 
+/* The format of the copies. */
+enum stk_type stk_routers_type(const stk_hparams *hp);
 /* Bytes of all copies. */
 uint64_t stk_routers_bytes(const stk_model *model);
 /* Makes them of the weights that `dense` has loaded. Errors: STK_ENOMEM. */
