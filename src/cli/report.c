@@ -104,8 +104,9 @@ void cli_print_predicted(const stk_engine *engine) {
     for (uint32_t depth = 1; depth <= N_DEPTH; depth++) {
         stk_predict_count c;
         if (stk_engine_get_predicted(engine, depth, &c) < 0 || c.n_event == 0) continue;
-        cli_note("         %u layer%s ahead: %.1f %% of the experts used were among as many predicted, %.1f %% among twice as many",
-                 depth, depth > 1 ? "s" : "", 100 * share(c.n_found, c.n_lookup), 100 * share(c.n_found2, c.n_lookup));
+        cli_note(
+            "         %u layer%s ahead: %.1f %% of the experts used were among as many predicted, %.1f %% among twice as many",
+            depth, depth > 1 ? "s" : "", 100 * share(c.n_found, c.n_lookup), 100 * share(c.n_found2, c.n_lookup));
     }
 }
 
