@@ -436,6 +436,23 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {
     return 1;
 }
 
+int stk_cache_would_leave(const stk_cache *cache, uint32_t key, uint32_t *victim) {
+    const stk_cache *c = cache;
+    *victim = STK_NO_KEY;
+    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: prefetch of expert %u of %u", key, c->n_key);
+    if (c->slot_of[key] >= 0) return 0;
+    const struct class *class = stk_residency_class(c, key);
+    if (class->n_free) return 1;
+    uint32_t local; /* as a prefetch asks */
+    int rc = c->ops->admit && !c->ops->would_leave ? c->ops->admit(class->policy, stk_residency_local(c, key)) : 1;
+    if (rc <= 0) return rc;
+    rc = (c->ops->would_leave ? c->ops->would_leave : c->ops->victim)(class->policy, class->busy, &local);
+    if (rc > 0 && local >= class->n_local)
+        return stk_fail(STK_EINVAL, "policy %s gives up expert %u of %u", c->ops->name, local, class->n_local);
+    if (rc > 0) *victim = class->key_of[local];
+    return rc;
+}
+
 int stk_cache_drop(stk_cache *cache, uint32_t key) {
     stk_cache *c = cache;
     if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: drop of expert %u of %u", key, c->n_key);

@@ -94,6 +94,10 @@ int stk_cache_admit(stk_cache *cache, uint32_t key, bool ask, stk_decision *deci
  * or one before, finds no other victim. */
 int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) STK_CHECKED;
 
+/* Who would leave if an absent expert was prefetched and admitted now; nothing changes. 1 and *victim, or STK_NO_KEY where a slot
+ * is free; 0 where it is there, or nobody may leave. */
+int stk_cache_would_leave(const stk_cache *cache, uint32_t key, uint32_t *victim) STK_CHECKED;
+
 /* The expert never arrived (failed read, cancelled step): it leaves its slot. No effect if it is not resident. */
 int stk_cache_drop(stk_cache *cache, uint32_t key) STK_CHECKED;
 /* Everything leaves. What a policy remembers of experts that left, it keeps. */

@@ -57,6 +57,9 @@ typedef struct stk_policy_ops {
      * are busy, or when a busy one of the running event should leave instead: asked again, the policy gives one up.
      * A prefetch that finds no place is no part of a recorded run: admit, then victim with 0, must leave no trace. */
     int (*victim)(stk_policy *p, const uint64_t *busy, uint32_t *key);
+    /* The key that victim would give up, leaving no trace. NULL: admit and victim themselves leave none
+     * until evicted is called. */
+    int (*would_leave)(stk_policy *p, const uint64_t *busy, uint32_t *key);
     /* The whole state as bytes. save returns the number needed, which stays the same until resized, and writes all of it or,
      * where cap is less, nothing. load replaces the state, residents included, and trusts nothing: STK_EFORMAT leaves it as it
      * was. */

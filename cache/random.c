@@ -101,6 +101,22 @@ static int random_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     return 0;
 }
 
+/* The same draws; then everybody goes back in reverse. A draw is kept in place of what load would use the memory for. */
+static int random_would_leave(stk_policy *p, const uint64_t *busy, uint32_t *key) {
+    uint64_t rng = p->rng;
+    uint32_t n_drawn = 0;
+    int found = 0;
+    for (uint32_t n = p->n_resident; n > 0 && !found; n--) {
+        uint32_t i = (uint32_t)((next_random(&rng) >> 32) * n >> 32);
+        *key = p->keys[i];
+        found = !stk_policy_is_busy(busy, *key);
+        p->scratch[n_drawn++] = i;
+        if (!found) swap(p, i, n - 1);
+    }
+    for (uint32_t j = n_drawn - (uint32_t)found; j > 0; j--) swap(p, p->scratch[j - 1], p->n_resident - j);
+    return found;
+}
+
 static int64_t random_save(const stk_policy *p, void *out, size_t cap) {
     const stk_policy_state head = {STATE_MAGIC, p->n_key, p->n_slot, p->n_resident, p->rng};
     size_t bytes = sizeof head + sizeof(uint32_t) * p->n_slot;
@@ -136,6 +152,7 @@ const stk_policy_ops stk_policy_random = {
     .evicted = random_evicted,
     .resized = random_resized,
     .victim = random_victim,
+    .would_leave = random_would_leave,
     .save = random_save,
     .load = random_load,
 };

@@ -132,6 +132,33 @@ static int s3fifo_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     return main_victim(p, busy, key) || small_victim(p, busy, key) || main_victim(p, busy, key);
 }
 
+/* The first of a queue, from the oldest, that was used less than `uses` times and may leave; n_key: there is none. */
+static uint32_t first_below(const stk_policy *p, uint32_t queue, const uint64_t *busy, uint32_t uses) {
+    const stk_recency *r = &p->recency;
+    uint32_t i = r->younger[r->n_key + queue];
+    while (i != r->n_key + queue && (stk_policy_is_busy(busy, i) || p->uses[i] >= uses)) i = r->younger[i];
+    return i < r->n_key ? i : r->n_key;
+}
+
+/* What s3fifo_victim comes to, without moving anybody: turns in the main queue keep its order, so that its first with the fewest
+ * uses leaves; what moves on from the small queue stands idle behind it. */
+static int s3fifo_would_leave(stk_policy *p, const uint64_t *busy, uint32_t *key) {
+    uint32_t none = p->recency.n_key, moved = none;
+    if (p->recency.n[SMALL] >= p->n_small) {
+        *key = first_below(p, SMALL, busy, 2);
+        if (*key != none) return 1;
+        moved = first_below(p, SMALL, busy, UINT32_MAX);
+    }
+    for (uint32_t uses = 1; uses <= MAX_USES + 1; uses++) {
+        *key = first_below(p, MAIN, busy, uses);
+        if (*key == none && uses == 1) *key = moved;
+        if (*key != none) return 1;
+    }
+    *key = first_below(p, SMALL, busy, 2);
+    if (*key == none) *key = first_below(p, SMALL, busy, UINT32_MAX);
+    return *key != none;
+}
+
 static size_t tail_bytes(const stk_policy *p) {
     return sizeof p->n_forgotten + p->recency.n_key * (sizeof *p->forgotten + sizeof *p->uses);
 }
@@ -181,6 +208,7 @@ const stk_policy_ops stk_policy_s3fifo = {
     .evicted = s3fifo_evicted,
     .resized = s3fifo_resized,
     .victim = s3fifo_victim,
+    .would_leave = s3fifo_would_leave,
     .save = s3fifo_save,
     .load = s3fifo_load,
 };

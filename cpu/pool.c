@@ -2,7 +2,7 @@
  * pool: workers that wait at a gate between runs.
  *
  * A gate is a word that only grows; waiting is waiting for it to differ from the value seen before. `start` is opened by the
- * owner once a run, `met` by whoever arrives last at the barrier of a run of all workers, `finished` of a phase by whoever does
+ * owner once a run, `met` by whoever is the last to be done in a run of all workers, `finished` of a phase by whoever does
  * its last item, `left` by whoever is the last to leave.
  *
  * Waking a thread takes tens of microseconds, on a virtual machine more, as much as a small run: so a run of items does not need
@@ -130,7 +130,7 @@ static void gate_wait(gate *g, uint32_t seen, bool spins) {
     atomic_fetch_sub_explicit(&g->n_sleeper, 1, memory_order_relaxed);
 }
 
-/* True for the last of the round, who has opened `met`. Each arrival releases what its worker wrote; the last acquires all of it.
+/* True for the last of the run, who has opened `met`. Each arrival releases what its worker wrote; the last acquires all of it.
  */
 static bool arrive(stk_pool *pool) {
     if (atomic_fetch_add_explicit(&pool->arrived.n, 1, memory_order_acq_rel) + 1 < pool->n_worker) return false;
@@ -139,16 +139,10 @@ static bool arrive(stk_pool *pool) {
     return true;
 }
 
-/* The round cannot end before this worker arrives, so the word read here is the one to wait on. */
+/* The run cannot end before its owner arrives, so the word read here is the one to wait on. */
 static void meet(stk_pool *pool) {
     uint32_t seen = atomic_load_explicit(&pool->met.word, memory_order_relaxed);
     if (!arrive(pool)) gate_wait(&pool->met, seen, pool->spins);
-}
-
-void stk_pool_barrier(stk_pool *pool, uint32_t idx) {
-    assert(idx < pool->n_worker);
-    (void)idx;
-    if (pool->n_worker > 1) meet(pool);
 }
 
 void stk_pool_part(const stk_pool *pool, uint32_t idx, uint32_t n, uint32_t *begin, uint32_t *end) {

@@ -32,9 +32,6 @@ void stk_pool_unbind(stk_pool *pool);
 /* Runs fn in every worker and returns when all are done. */
 void stk_pool_run(stk_pool *pool, stk_pool_fn fn, void *ctx);
 
-/* Inside fn of stk_pool_run: all workers meet. What was written before is visible after. */
-void stk_pool_barrier(stk_pool *pool, uint32_t worker);
-
 /*
  * Work that is shared out by items: fn runs in the caller and in every worker that comes before the work is done, and nobody
  * waits for a worker that has not woken up yet or has nothing to do. Inside fn all work is items of phases 0 to STK_POOL_PHASES -

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-enum { PREFETCH_DEPTH = 3, PREFETCH_PIECE_BYTES = 256 << 10 };
+enum { PREFETCH_DEPTH = 2, PREFETCH_PIECE_LEAST = 16 << 10, PREFETCH_PIECE_MOST = 256 << 10, PIECE_UNIT = 4096 };
+static const double PREFETCH_PIECE_NS = 100000;
 enum { SPREAD = 4 }; /* reordered completions are late by up to so many times of the read itself */
 static const uint64_t SPREAD_MIN_NS = 100000;
 static const double NS_PER_S = 1e9;
@@ -126,10 +127,18 @@ bool stk_drive_takes(enum stk_io_class cls, uint32_t depth, uint32_t n_flying) {
     return n_flying < (cls == STK_IO_DEMAND ? depth : STK_MIN(depth, (uint32_t)PREFETCH_DEPTH));
 }
 
-uint32_t stk_drive_piece(enum stk_io_class cls, uint32_t piece_bytes, uint64_t left_bytes) {
-    uint32_t most = cls == STK_IO_DEMAND ? piece_bytes : STK_MIN(piece_bytes, (uint32_t)PREFETCH_PIECE_BYTES);
+static uint32_t prefetch_piece(double bytes_per_ns) {
+    double bytes = bytes_per_ns > 0 ? bytes_per_ns * PREFETCH_PIECE_NS : PREFETCH_PIECE_MOST / 2;
+    bytes = STK_MIN(STK_MAX(bytes, (double)PREFETCH_PIECE_LEAST), (double)PREFETCH_PIECE_MOST);
+    return (uint32_t)bytes / PIECE_UNIT * PIECE_UNIT;
+}
+
+uint32_t stk_drive_piece(enum stk_io_class cls, uint32_t piece_bytes, uint64_t left_bytes, double bytes_per_ns) {
+    uint32_t most = cls == STK_IO_DEMAND ? piece_bytes : STK_MIN(piece_bytes, prefetch_piece(bytes_per_ns));
     return (uint32_t)STK_MIN((uint64_t)most, left_bytes);
 }
+
+uint64_t stk_drive_ahead_bytes(double bytes_per_ns) { return (uint64_t)PREFETCH_DEPTH * prefetch_piece(bytes_per_ns); }
 
 /* splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t next_random(uint64_t *state) {

@@ -26,16 +26,19 @@ typedef struct stk_drive {
 /*
  * How reads reach a drive, whichever it is (io.c), and the replay's (src/virtual_drive.h): they are cut into pieces, few of which
  * are in flight. Reads in flight together end together, so that with many of them the first part of an expert would land as late
- * as the last; 2 MiB keep a drive of 5 GB/s busy for 0.4 ms, more than its latency. Demand goes first. A prefetch is cut smaller
- * and handed out only as far as the drive needs to keep busy, so that demand never waits long for what is under way.
+ * as the last; 2 MiB keep a drive of 5 GB/s busy for 0.4 ms, more than its latency. Demand goes first. A prefetch is cut into
+ * pieces that the drive moves in 0.1 ms each, two of which are in flight: enough to keep it busy through its latency, and demand
+ * does not wait longer than 0.2 ms for what is under way (drives below 160 MB/s: than for 32 KiB).
  */
 enum stk_io_class { STK_IO_DEMAND, STK_IO_PREFETCH };
 enum { STK_IO_DEPTH = 4, STK_IO_PIECE_BYTES = 512 << 10 };
 
 /* Whether one more piece of a class may be handed out with n_flying in flight, at most `depth` of them. */
 bool stk_drive_takes(enum stk_io_class cls, uint32_t depth, uint32_t n_flying);
-/* Bytes of the next piece of a read that has left_bytes to be handed out. */
-uint32_t stk_drive_piece(enum stk_io_class cls, uint32_t piece_bytes, uint64_t left_bytes);
+/* Bytes of the next piece of a read that has left_bytes to be handed out, by a drive of that speed; 0: not known yet. */
+uint32_t stk_drive_piece(enum stk_io_class cls, uint32_t piece_bytes, uint64_t left_bytes, double bytes_per_ns);
+/* The most that prefetches have in flight. */
+uint64_t stk_drive_ahead_bytes(double bytes_per_ns);
 
 /* Parses what follows "emu:"; bandwidth suffixes are powers of 1000. `seed` holds unless the text has one. Errors: STK_EINVAL
  * naming the part. */

@@ -4,6 +4,8 @@
  *
  * An extent is in one of the queues while it has bytes not yet handed out, then in no list until its pieces are back, then in
  * `done`. Extents are named by index, because their array grows; pieces never move.
+ *
+ * Long because all of it works on the same lists.
  */
 #include "io.h"
 
@@ -63,7 +65,8 @@ struct stk_io {
     uint64_t n_submitted;
     stk_io_faults faults;
     stk_io_counters counters;
-    uint64_t busy_since_ns; /* 0: nothing in flight */
+    uint64_t busy_since_ns;              /* 0: nothing in flight */
+    uint64_t speed_bytes, speed_busy_ns; /* counters when the speed was last looked at */
 };
 
 /* ---- Lists of extents --------------------------------------------------------------------------------------------------- */
@@ -240,7 +243,7 @@ static void issue(stk_io *io, uint32_t i) {
     stk_io_piece *piece = io->idle;
     io->idle = piece->next;
     uint64_t offset = e->ask.offset + e->issued_bytes;
-    uint32_t bytes = stk_drive_piece(e->cls, io->piece_bytes, e->ask.bytes - e->issued_bytes);
+    uint32_t bytes = stk_drive_piece(e->cls, io->piece_bytes, e->ask.bytes - e->issued_bytes, io->counters.bytes_per_ns);
     *piece = (stk_io_piece){
         .dst = (char *)e->ask.dst + e->issued_bytes,
         .offset = offset,
@@ -356,6 +359,19 @@ static stk_io_done pop_done(stk_io *io) {
     return done;
 }
 
+/* The most that it brought in a MiB's time, fading: a drive that is asked for little is not a slow one. */
+static void learn_speed(stk_io *io) {
+    enum { ENOUGH_BYTES = 1 << 20 };
+    static const double fade = 0.98;
+    uint64_t bytes = io->counters.read_bytes - io->speed_bytes;
+    if (bytes < ENOUGH_BYTES) return;
+    uint64_t busy_ns = io->counters.busy_ns + (io->busy_since_ns ? stk_now_ns() - io->busy_since_ns : 0);
+    double speed = (double)bytes / (double)STK_MAX(busy_ns - io->speed_busy_ns, (uint64_t)1);
+    io->counters.bytes_per_ns = STK_MAX(speed, fade * io->counters.bytes_per_ns);
+    io->speed_bytes = io->counters.read_bytes;
+    io->speed_busy_ns = busy_ns;
+}
+
 int stk_io_reap(stk_io *io, stk_io_done *done, uint32_t max, bool wait) {
     while (io->n_flying) {
         bool block = wait && io->done.head == NONE;
@@ -363,11 +379,22 @@ int stk_io_reap(stk_io *io, stk_io_done *done, uint32_t max, bool wait) {
         if (n < 0) return n;
         for (int i = 0; i < n; i++) settle(io, io->back[i]);
         pump(io);
+        learn_speed(io);
         if (!block || n == 0 || io->done.head != NONE) break;
     }
     uint32_t n_done = 0;
     while (n_done < max && io->done.head != NONE) done[n_done++] = pop_done(io);
     return (int)n_done;
+}
+
+void stk_io_backlog(const stk_io *io, uint64_t bytes[STK_IO_PREFETCH + 1]) {
+    for (int c = 0; c < N_CLASS; c++) {
+        bytes[c] = 0;
+        for (uint32_t i = io->queue[c].head; i != NONE; i = io->extents[i].next)
+            bytes[c] += io->extents[i].ask.bytes - io->extents[i].issued_bytes;
+    }
+    for (uint32_t i = 0; i < io->depth; i++)
+        if (io->pieces[i].flying) bytes[io->extents[io->pieces[i].read].cls] += io->pieces[i].bytes;
 }
 
 uint32_t stk_io_in_flight(const stk_io *io) { return io->n_live; }

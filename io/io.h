@@ -59,6 +59,7 @@ typedef struct stk_io_counters {
     uint64_t read_bytes; /* asked of the drive, alignment included; what a short read asks for again counts again */
     uint64_t busy_ns;    /* time with at least one read in flight, until it is reaped */
     uint64_t n_late;     /* modelled drives: reads later than the model */
+    double bytes_per_ns; /* at its best lately; 0: not known yet */
 } stk_io_counters;
 
 /*
@@ -101,6 +102,8 @@ typedef struct stk_io_region {
     uint64_t bytes;
 } stk_io_region;
 int stk_io_set_buffers(stk_io *io, const stk_io_region *regions, uint32_t n) STK_CHECKED;
+/* Bytes of each class that were asked for and have not come back. */
+void stk_io_backlog(const stk_io *io, uint64_t bytes[STK_IO_PREFETCH + 1]);
 /* Reads not yet reaped. */
 uint32_t stk_io_in_flight(const stk_io *io);
 void stk_io_get_counters(const stk_io *io, stk_io_counters *counters);

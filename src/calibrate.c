@@ -172,14 +172,17 @@ static int measure_machine(const stk_calibrate_options *o, stk_cost_file *out) {
     out->int8_ops_per_s = l.int8_ops_per_s;
     out->float_ops_per_s = l.float_ops_per_s;
     out->run_ns = l.run_ns;
-    out->barrier_ns = l.barrier_ns;
+    out->phase_ns = l.phase_ns;
     return STK_OK;
 }
 
-/* Nobody works; what is measured is how late everybody begins. */
+/* An empty item for each thread; nobody waits for one that is still asleep. */
 static void nothing(void *ctx, uint32_t worker) {
-    (void)ctx;
-    (void)worker;
+    stk_pool *pool = ctx;
+    uint32_t n = stk_pool_n_worker(pool);
+    while (stk_pool_take(pool, 0, worker, n) < n) {
+    }
+    stk_pool_finish(pool, 0, worker, n);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -187,7 +190,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* From when the thread that plans was to wake until all threads had their part of an empty job. */
+/* From when the thread that plans was to wake until an empty job was done. */
 static double measure_wake(stk_pool *pool) {
     double ns[N_WAKE];
     for (uint32_t i = 0; i < N_WAKE; i++) {
@@ -195,7 +198,7 @@ static double measure_wake(stk_pool *pool) {
         struct timespec t = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)};
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
         }
-        stk_pool_run(pool, nothing, NULL);
+        stk_pool_share(pool, nothing, pool, UINT32_MAX);
         ns[i] = (double)(stk_now_ns() - at);
     }
     qsort(ns, N_WAKE, sizeof *ns, by_value);

@@ -9,6 +9,7 @@
 
 #include "calibrate.h"
 #include "io/io.h"
+#include "routers.h"
 
 enum { MOST_TOK = 1 << (STK_COST_POINTS - 1), MOST_SET = 8, STEPS = 6 };
 enum { IN_FLIGHT = 8, CHUNK_BYTES = 4 << 20, CHUNK_STRIDE = 7, TURNS = 9, ALONE_NS = 30000000 };
@@ -72,13 +73,14 @@ static int measure_arrival(run *r, stk_cost_file *out) {
     return STK_OK;
 }
 
-/* What asking the router of another layer takes: its product, which is one of a token with a matrix from memory. */
+/* What asking the router of another layer takes: the product of a token with its copy from memory, in a phase that there is
+ * anyway. */
 static double lookahead_ns(const run *r, const stk_cost_file *f) {
-    const stk_weight *router = &r->model->layers[r->info.n_layer - 1].router;
+    double bytes = (double)stk_routers_bytes(r->model) / r->info.n_layer;
+    enum stk_type type = stk_routers_type(&r->model->hp);
     for (int i = 0; i < STK_COST_N_FORMAT; i++)
-        if (stk_cost_formats[i] == router->type)
-            return (double)router->bytes * f->formats[i].expert_ns_per_byte[0] + f->barrier_ns;
-    return f->barrier_ns;
+        if (stk_cost_formats[i] == type) return bytes * f->formats[i].expert_ns_per_byte[0];
+    return bytes / f->read_bytes_per_s * 1e9;
 }
 
 /* ---- Beside a drive at work ---- */

@@ -19,7 +19,7 @@ void stk_cost_default(stk_cost *cost) {
     cost->nvme_bytes_per_ns = 3.0;
     cost->nvme_latency_ns = 1e5;
     cost->event_ns = 2e4;
-    cost->lookahead_ns = 2e4;
+    cost->lookahead_ns = 5e3;
     cost->wake_ns = 5e4;
     cost->read_ns_per_byte = 0.05;
 }
@@ -92,6 +92,10 @@ void stk_cost_learn_copy(stk_cost *cost, uint64_t bytes, bool computing, double 
     double ratio = (stk_cost_copy_ns(cost, bytes, computing) + cost->gpu.link_latency_ns) / measured_ns;
     double *rate = computing ? &cost->gpu.link_bytes_per_ns_computing : &cost->gpu.link_bytes_per_ns;
     if (isfinite(ratio) && ratio > 0) *rate *= 1.0 + step_share * (ratio - 1.0);
+}
+
+void stk_cost_learn_drive(stk_cost *cost, double bytes_per_ns) {
+    if (isfinite(bytes_per_ns) && bytes_per_ns > 0) cost->nvme_bytes_per_ns = bytes_per_ns;
 }
 
 uint32_t stk_cost_export(const stk_cost *cost, double *out, uint32_t cap) {

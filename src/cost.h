@@ -32,7 +32,7 @@ typedef struct stk_cost {
     double dense_step_ns[STK_COST_POINTS];  /* embedding, final norm, output; likewise */
     double event_ns;                        /* deciding, submitting and recording an event */
     double lookahead_ns;                    /* asking the router of one layer ahead */
-    double wake_ns;                         /* from the end of a read that the CPU slept for until all of its threads work */
+    double wake_ns;                         /* from the end of a read that the CPU slept for until it works */
     double read_ns_per_byte;                /* what each byte that a drive brings adds to the work that goes on beside it */
     stk_cost_gpu gpu;
 } stk_cost;
@@ -52,6 +52,8 @@ bool stk_cost_has_gpu(const stk_cost *cost);
 double stk_cost_gpu_expert_ns(const stk_cost *cost, uint64_t payload_bytes, uint32_t n_tok);
 double stk_cost_copy_ns(const stk_cost *cost, uint64_t bytes, bool computing);
 
+/* What a drive was seen to bring at its best lately; 0: nothing is known. */
+void stk_cost_learn_drive(stk_cost *cost, double bytes_per_ns);
 /* Corrections: a batch of experts that the table priced at `predicted` took `measured` ns; likewise for the others. A sample
  * moves its points an eighth of the way, in proportion to how near they are. */
 void stk_cost_learn_experts(stk_cost *cost, uint32_t n_tok, double predicted_ns, double measured_ns);

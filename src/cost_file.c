@@ -141,7 +141,7 @@ static int get_all(const cJSON *root, stk_cost_file *f) {
     STK_TRY(get_number(limits, "int8_ops_per_s", &f->int8_ops_per_s));
     STK_TRY(get_number(limits, "float_ops_per_s", &f->float_ops_per_s));
     STK_TRY(get_number(limits, "run_ns", &f->run_ns));
-    STK_TRY(get_number(limits, "barrier_ns", &f->barrier_ns));
+    STK_TRY(get_number(limits, cJSON_HasObjectItem(limits, "phase_ns") ? "phase_ns" : "barrier_ns", &f->phase_ns)); /* older */
     STK_TRY(get_optional(limits, "wake_ns", &f->wake_ns));
     STK_TRY(get_object(root, "drive", &drive));
     STK_TRY(get_text(drive, "io", f->io, sizeof f->io));
@@ -255,7 +255,7 @@ static char *print_all(const stk_cost_file *f) {
     cJSON_AddNumberToObject(limits, "int8_ops_per_s", f->int8_ops_per_s);
     cJSON_AddNumberToObject(limits, "float_ops_per_s", f->float_ops_per_s);
     cJSON_AddNumberToObject(limits, "run_ns", f->run_ns);
-    cJSON_AddNumberToObject(limits, "barrier_ns", f->barrier_ns);
+    cJSON_AddNumberToObject(limits, "phase_ns", f->phase_ns);
     add_optional(limits, "wake_ns", f->wake_ns);
     cJSON_AddStringToObject(drive, "io", f->io);
     cJSON_AddNumberToObject(drive, "bytes_per_s", f->drive_bytes_per_s);

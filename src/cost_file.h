@@ -6,7 +6,7 @@
  *       "stoker_cost": 1,                      the version of this form
  *       "machine": "...", "cpu": "avx512",     name of the CPU, kernels
  *       "threads": 2,
- *       "limits": {"read_bytes_per_s", "int8_ops_per_s", "float_ops_per_s", "run_ns", "barrier_ns",     as in stk_limits
+ *       "limits": {"read_bytes_per_s", "int8_ops_per_s", "float_ops_per_s", "run_ns", "phase_ns",       as in stk_limits
  *                  "wake_ns"},                                                                          as in cost.h
  *       "drive": {"io": "uring",
  *                 "bytes_per_s": x,            reading experts as the engine does, nothing else going on
@@ -57,7 +57,7 @@ typedef struct stk_cost_file_gpu {
 typedef struct stk_cost_file {
     char machine[STK_COST_NAME_BYTES], cpu[16];
     uint32_t n_threads;
-    double read_bytes_per_s, int8_ops_per_s, float_ops_per_s, run_ns, barrier_ns, wake_ns; /* wake_ns 0: not known */
+    double read_bytes_per_s, int8_ops_per_s, float_ops_per_s, run_ns, phase_ns, wake_ns; /* wake_ns 0: not known */
     char io[16];
     double drive_bytes_per_s, drive_bytes_per_s_computing, compute_slowdown, drive_latency_ns;
     stk_cost_format formats[STK_COST_N_FORMAT];

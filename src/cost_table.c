@@ -51,10 +51,10 @@ static double product_ns(const stk_cost_file *f, const stk_weight *w, uint32_t p
     return w->n_rows ? (double)w->bytes * format_of(f, w->type)->expert_ns_per_byte[point] : 0;
 }
 
-/* A layer of the dense part: its products, and the meetings around them. Attention itself depends on the context and is left to
+/* A layer of the dense part: its products, and the phases around them. Attention itself depends on the context and is left to
  * what the run corrects. */
 static void estimate_dense(const stk_cost_file *f, const stk_model *model, stk_cost *out) {
-    enum { JOBS_OF_LAYER = 3, BARRIERS_OF_LAYER = 8 };
+    enum { JOBS_OF_LAYER = 3, PHASES_OF_LAYER = 8 };
     for (uint32_t i = 0; i < STK_COST_POINTS; i++) {
         double sum = 0;
         for (uint32_t l = 0; l < model->hp.n_layer; l++) {
@@ -62,7 +62,7 @@ static void estimate_dense(const stk_cost_file *f, const stk_model *model, stk_c
             const stk_weight *all[] = {&w->attn_q, &w->attn_k, &w->attn_v, &w->attn_output, &w->router};
             for (size_t k = 0; k < STK_ARRAY_LEN(all); k++) sum += product_ns(f, all[k], i);
         }
-        out->dense_layer_ns[i] = sum / model->hp.n_layer + JOBS_OF_LAYER * f->run_ns + BARRIERS_OF_LAYER * f->barrier_ns;
+        out->dense_layer_ns[i] = sum / model->hp.n_layer + JOBS_OF_LAYER * f->run_ns + PHASES_OF_LAYER * f->phase_ns;
         out->dense_step_ns[i] = product_ns(f, &model->output, 0) + 2 * f->run_ns;
     }
 }

@@ -57,11 +57,17 @@ static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
     return d->n_step++ % PROGRESS_STEPS ? 0 : show_progress(d);
 }
 
+static bool may_evict(const stk_decide *d, uint32_t i, uint32_t victim) {
+    return d->prefetch ? stk_prefetch_may_evict(d->prefetch, i, victim) : stk_chooser_may_evict(d->chooser, i, victim);
+}
+
 /* Takes in what of a list is to be read ahead. */
 static int take_in(stk_decide *d, const stk_ahead *list, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
         stk_decision taken;
-        int rc = list[i].issue ? stk_cache_prefetch(d->cache, list[i].key, &taken) : 0;
+        uint32_t victim;
+        int rc = list[i].issue ? stk_cache_would_leave(d->cache, list[i].key, &victim) : 0;
+        if (rc > 0) rc = may_evict(d, i, victim) ? stk_cache_prefetch(d->cache, list[i].key, &taken) : 0;
         if (rc < 0) return rc;
         if (rc) stk_tally_prefetch(d->tally, &taken);
     }
@@ -71,7 +77,7 @@ static int take_in(stk_decide *d, const stk_ahead *list, uint32_t n) {
 static int predict(stk_decide *d, const stk_event *event) {
     const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
     stk_ahead *list;
-    int n = stk_prefetch_choose(d->prefetch, event, &unknown, &list);
+    int n = stk_prefetch_choose(d->prefetch, event, &unknown, NULL, &list);
     return n < 0 ? n : take_in(d, list, (uint32_t)n);
 }
 
@@ -94,7 +100,7 @@ static int take_ahead(stk_decide *d, const running *r, const stk_trace_ahead *ah
     if (!r->n_tok || r->layer < 0) return stk_fail(STK_EFORMAT, "trace: a prediction that follows no event");
     if (d->prefetch || !d->depth) return 0;
     uint32_t n = stk_chooser_near(d->chooser, (uint32_t)r->layer, d->depth, ahead->list, ahead->n, d->ahead);
-    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, n);
+    stk_chooser_choose(d->chooser, (uint32_t)r->layer, d->ahead, n, NULL);
     return take_in(d, d->ahead, n);
 }
 

@@ -74,6 +74,9 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
     if (rc >= 0) e->n_tok = batch->n;
+    stk_io_counters io;
+    stk_io_get_counters(e->io, &io);
+    stk_cost_learn_drive(&e->cost, io.bytes_per_ns);
     if (rc >= 0) stk_engine_watch(e, batch->n, &before);
     if (rc == STK_ECANCELED) atomic_store_explicit(&e->cancel, 0, memory_order_relaxed);
     return rc;

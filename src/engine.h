@@ -25,6 +25,7 @@ struct stk_engine {
     stk_slots *slots;
     stk_io *io;
     stk_dense dense;
+    stk_routers routers; /* of the layers ahead; only where the predictor asks them */
     stk_kv *kv;
     stk_cache *cache;
     stk_store *store;

@@ -12,7 +12,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A step without tokens goes through every job and barrier of a layer, and computes nothing. */
+/* A step without tokens goes through every job and phase of a layer, and computes nothing. */
 int stk_engine_measure_layer(stk_engine *e, double *layer_ns) {
     if (!e || !layer_ns) return stk_fail(STK_EINVAL, "stk_engine_measure_layer: an argument is NULL");
     stk_forward *f = e->forward;

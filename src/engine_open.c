@@ -26,6 +26,13 @@ static int open_cost(stk_engine *e) {
     return rc;
 }
 
+/* Whether the routers of layers ahead will be asked. */
+static bool looks_ahead(const stk_engine *e) {
+    if (e->predictor_user.ops.open) return e->predictor_user.ops.wants_lookahead;
+    const stk_predictor_ops *ops = stk_predictor_find(stk_spec_parse(e->predictor_text).name);
+    return ops && ops->wants_lookahead;
+}
+
 /* The fewest slots of a class. */
 static uint32_t least_slots(const stk_engine *e) { return e->model->hp.n_expert_used + e->n_transit; }
 
@@ -36,7 +43,8 @@ static stk_fit_limits limits_of(const stk_engine *e) {
                             e->o.n_logits,
                             stk_pool_n_worker(e->pool),
                             e->o.kv_k_type == STK_KV_F16,
-                            e->o.kv_v_type == STK_KV_F16};
+                            e->o.kv_v_type == STK_KV_F16,
+                            looks_ahead(e)};
 }
 
 stk_kv_config stk_engine_kv_config(const stk_engine *e) {
@@ -52,7 +60,16 @@ static stk_kv_config kv_config(const stk_engine *e) {
 }
 
 static stk_forward_config forward_config(stk_engine *e) {
-    return (stk_forward_config){e->model, e->ops, e->pool, e->kv, &e->dense, e->store, e->o.n_batch, e->o.n_ctx, e->o.n_logits};
+    return (stk_forward_config){.model = e->model,
+                                .ops = e->ops,
+                                .pool = e->pool,
+                                .kv = e->kv,
+                                .dense = &e->dense,
+                                .routers = &e->routers,
+                                .store = e->store,
+                                .n_batch = e->o.n_batch,
+                                .n_ctx = e->o.n_ctx,
+                                .n_logits = e->o.n_logits};
 }
 
 /*
@@ -185,6 +202,7 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     stk_kv_config kv = kv_config(e);
     STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
     STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
+    if (looks_ahead(e)) STK_TRY(stk_routers_open(&e->routers, e->model, &e->dense, e->ops, e->pool, e->o.mlock));
     STK_TRY(open_cache(e, n_slot));
     STK_TRY(stk_store_open(&e->store, cat, e->io, e->slots, stk_pool_n_worker(e->pool)));
     stk_forward_config forward = forward_config(e);
@@ -273,6 +291,7 @@ int stk_engine_close(stk_engine **engine) {
     stk_cache_close(&e->cache);
     stk_kv_close(&e->kv);
     stk_io_close(&e->io);
+    stk_routers_close(&e->routers);
     stk_dense_close(&e->dense);
     stk_slots_close(&e->slots);
     stk_pool_close(&e->pool);

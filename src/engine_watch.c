@@ -1,5 +1,19 @@
 /* engine_watch: tells the watch of steps, and carries out what it says. */
+#include <stdlib.h>
+
 #include "engine.h"
+
+/* [n_layer]; the caller's to free. */
+static int expert_sizes(const stk_engine *e, stk_gain_size **sizes) {
+    const stk_catalogue *cat = e->experts;
+    uint32_t n_layer = stk_catalogue_n_layer(cat);
+    *sizes = calloc(n_layer, sizeof **sizes);
+    if (!*sizes) return stk_fail(STK_ENOMEM, "out of memory for reading ahead");
+    for (uint32_t l = 0; l < n_layer; l++)
+        if (stk_catalogue_layer_class(cat, l) != STK_NO_CLASS)
+            stk_store_sizes(e->store, l, 0, &(*sizes)[l].payload_bytes, &(*sizes)[l].read_bytes);
+    return STK_OK;
+}
 
 /* Nothing is read ahead where every expert has a slot. The predictor is opened when it is first of use. */
 int stk_engine_attach_prefetch(stk_engine *e) {
@@ -9,19 +23,25 @@ int stk_engine_attach_prefetch(stk_engine *e) {
     if (!e->predictor_text[0]) return STK_OK;
     for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
         all = all && stk_slots_n(e->slots, c) - e->n_transit >= stk_catalogue_class(cat, c)->n_expert;
+    stk_gain_size *sizes = NULL;
+    if (!all && !e->prefetch) STK_TRY(expert_sizes(e, &sizes));
+    int rc = STK_OK;
     stk_spec spec = stk_spec_parse(e->predictor_text);
     bool own = e->predictor_user.ops.open != NULL;
     if (!all && !e->prefetch)
-        STK_TRY(stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = spec.name,
-                                                                       .params = spec.params,
-                                                                       .depth = e->o.predict_depth,
-                                                                       .n_layer = stk_catalogue_n_layer(cat),
-                                                                       .n_expert = stk_catalogue_n_expert(cat),
-                                                                       .k = e->model->hp.n_expert_used,
-                                                                       .seed = e->o.seed,
-                                                                       .cache = e->cache,
-                                                                       .ops = own ? &e->predictor_user.ops : NULL,
-                                                                       .ops_user = &e->predictor_user}));
+        rc = stk_prefetch_open(&e->prefetch, &(stk_prefetch_config){.predictor = spec.name,
+                                                                    .params = spec.params,
+                                                                    .depth = e->o.predict_depth,
+                                                                    .n_layer = stk_catalogue_n_layer(cat),
+                                                                    .n_expert = stk_catalogue_n_expert(cat),
+                                                                    .k = e->model->hp.n_expert_used,
+                                                                    .seed = e->o.seed,
+                                                                    .cache = e->cache,
+                                                                    .sizes = sizes,
+                                                                    .ops = own ? &e->predictor_user.ops : NULL,
+                                                                    .ops_user = &e->predictor_user});
+    free(sizes);
+    STK_TRY(rc);
     e->forward->prefetch = all || e->prefetch_off ? NULL : e->prefetch;
     e->may_prefetch = !all;
     e->memory.predictor = all ? "none" : e->predictor_text;

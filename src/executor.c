@@ -9,7 +9,7 @@ struct stk_executor {
     const stk_world_ops *ops;
     void *world;
     stk_cost *cost;
-    uint32_t n_expert, n_slot;
+    uint32_t n_expert, n_key, n_slot;
     stk_plan_item *items;  /* [n_expert] in the order of the plan */
     uint8_t *state;        /* [n_expert] enum state of each decision */
     uint8_t *can, *did;    /* [n_expert] phases whose weights are there; that were computed */
@@ -20,8 +20,12 @@ struct stk_executor {
     stk_arrival *arrivals; /* [2 * n_expert] */
     uint32_t *lost;        /* [n_key] */
     uint8_t *counted;      /* [n_key] prefetched, counted in bytes, and not computed since */
+    uint32_t *ahead;       /* [n_key] prefetched for events that have not come */
+    uint32_t n_ahead;
+    uint64_t step, ahead_step; /* of the event; in which those were prefetched */
     uint64_t epoch;
     double nvme_free_at_ns; /* by the plans made so far, on the world's clock */
+    double cpu_free_at_ns;
     stk_executor_stats stats;
     stk_timeline *timeline; /* NULL: none */
 
@@ -40,6 +44,7 @@ int stk_executor_open(stk_executor **out, const stk_world_ops *ops, void *world,
     x->world = world;
     x->cost = cost;
     x->n_expert = n_expert;
+    x->n_key = n_key;
     x->n_slot = n_slot;
     x->items = calloc(n_expert, sizeof *x->items);
     x->state = calloc(n_expert, 1);
@@ -52,8 +57,9 @@ int stk_executor_open(stk_executor **out, const stk_world_ops *ops, void *world,
     x->arrivals = calloc(n_expert, 2 * sizeof *x->arrivals);
     x->lost = calloc(n_key, sizeof *x->lost);
     x->counted = calloc(n_key, sizeof *x->counted);
+    x->ahead = calloc(n_key, sizeof *x->ahead);
     if (!x->items || !x->state || !x->can || !x->did || !x->after || !x->slot_user || !x->slot_epoch || !x->tasks ||
-        !x->arrivals || !x->lost || !x->counted) {
+        !x->arrivals || !x->lost || !x->counted || !x->ahead) {
         stk_executor_close(&x);
         return stk_fail(STK_ENOMEM, "executor: out of memory");
     }
@@ -74,6 +80,7 @@ void stk_executor_close(stk_executor **x) {
     free((*x)->arrivals);
     free((*x)->lost);
     free((*x)->counted);
+    free((*x)->ahead);
     free(*x);
     *x = NULL;
 }
@@ -120,7 +127,28 @@ static int prepare(stk_executor *x) {
         if (x->items[i].tier == STK_TIER_NVME)
             queues.free_at_ns[STK_QUEUE_NVME] += stk_cost_read_ns(x->cost, x->items[i].read_bytes);
     x->nvme_free_at_ns = now + queues.free_at_ns[STK_QUEUE_NVME];
+    x->cpu_free_at_ns = now + done;
     return STK_OK;
+}
+
+static bool is_decided(const stk_executor *x, uint32_t key) {
+    for (uint32_t i = 0; i < x->n; i++)
+        if (x->list[i].key == key) return true;
+    return false;
+}
+
+/* What was read ahead for this event, or for one that its step did not reach, and is not wanted makes room on the drive. */
+static void drop_stale(stk_executor *x) {
+    uint32_t kept = 0;
+    bool over = x->step != x->ahead_step;
+    for (uint32_t i = 0; i < x->n_ahead; i++) {
+        uint32_t key = x->ahead[i];
+        if (!over && key / x->n_expert != x->layer)
+            x->ahead[kept++] = key;
+        else if (!is_decided(x, key))
+            x->ops->stale(x->world, key);
+    }
+    x->n_ahead = kept;
 }
 
 /* Starts every read whose slot is free, in the plan's order. */
@@ -209,8 +237,10 @@ static int compute_ready(stk_executor *x, bool *any) {
 int stk_executor_begin(stk_executor *x, uint32_t layer, const stk_event *event, const stk_decision *list, uint32_t n) {
     x->layer = layer;
     x->event = event;
+    x->step = event->step;
     x->list = list;
     x->n = n;
+    drop_stale(x);
     STK_TRY(prepare(x));
     return start_reads(x);
 }
@@ -222,7 +252,22 @@ int stk_executor_prefetch(stk_executor *x, const stk_decision *d) {
     x->stats.bytes += payload;
     x->stats.read_bytes += asked;
     x->counted[d->key] = 1;
+    if (x->n_ahead == 0) x->ahead_step = x->step;
+    if (x->n_ahead < x->n_key) x->ahead[x->n_ahead++] = d->key;
     return x->ops->prefetch(x->world, layer, d);
+}
+
+void stk_executor_get_now(const stk_executor *x, stk_gain_now *now) {
+    uint64_t demand, ahead;
+    double at = (double)x->ops->now_ns(x->world);
+    x->ops->backlog(x->world, &demand, &ahead);
+    *now = (stk_gain_now){.cost = x->cost,
+                          .cpu_ns = STK_MAX(x->cpu_free_at_ns - at, 0.0),
+                          .demand_ns = stk_cost_read_ns(x->cost, demand),
+                          .ahead_ns = stk_cost_read_ns(x->cost, ahead),
+                          .n_tok = x->event->n_tok,
+                          .n_used = x->n};
+    for (uint32_t i = 0; i < x->n; i++) now->n_absent += x->list[i].kind != STK_HIT || x->list[i].coming;
 }
 
 int stk_executor_finish(stk_executor *x, const atomic_int *cancel) {
@@ -261,6 +306,7 @@ void stk_executor_give_up(stk_executor *x, const uint32_t **lost, uint32_t *n_lo
         if (x->state[at] == THERE && x->did[at] != STK_PHASE_ALL) count(x, &x->items[i]); /* there, though not computed */
     }
     x->n = 0; /* the event is over: what it had done counts once */
+    x->n_ahead = 0;
     *lost = x->lost;
     *n_lost = n;
 }

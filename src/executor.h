@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "cache/cache.h"
+#include "gain.h"
 #include "plan.h"
 #include "timeline.h"
 
@@ -53,6 +54,11 @@ typedef struct stk_world_ops {
     void (*sizes)(void *world, uint32_t layer, uint32_t expert, uint64_t *payload_bytes, uint64_t *read_bytes);
     /* Time spent so far on bringing experts into their layout. */
     uint64_t (*arrive_ns)(void *world);
+    /* Bytes that the drive still has to bring: on demand, and ahead. */
+    void (*backlog)(void *world, uint64_t *demand_bytes, uint64_t *ahead_bytes);
+    /* What was read ahead was in vain: what of it is not under way yet is not read. The expert keeps its slot; where it is wanted
+     * after all, the rest is read on demand. */
+    void (*stale)(void *world, uint32_t key);
 } stk_world_ops;
 
 typedef struct stk_executor_stats {
@@ -74,8 +80,9 @@ void stk_executor_set_timeline(stk_executor *x, stk_timeline *timeline);
 
 /*
  * An event is carried out in three calls. begin takes its decisions list [n], which lives until the end, and starts their reads;
- * prefetch starts the read of another layer's expert that the cache has taken in; finish computes, and returns when every expert
- * of the event has been computed. `cancel` is looked at between batches and while waiting.
+ * prefetch starts the read of another layer's expert that the cache has taken in, which is given up when that layer's event does
+ * not want it; finish computes, and returns when every expert of the event has been computed. `cancel` is looked at between
+ * batches and while waiting.
  *
  * After an error of any of them (STK_EIO of a read, STK_ECANCELED) the event is given up, which may also be done between events:
  * all reads end, prefetches of other
@@ -85,6 +92,9 @@ int stk_executor_begin(stk_executor *x, uint32_t layer, const stk_event *event, 
 int stk_executor_prefetch(stk_executor *x, const stk_decision *d) STK_CHECKED;
 int stk_executor_finish(stk_executor *x, const atomic_int *cancel) STK_CHECKED;
 void stk_executor_give_up(stk_executor *x, const uint32_t **lost, uint32_t *n_lost);
+
+/* The queues after begin, for deciding what is worth a prefetch. */
+void stk_executor_get_now(const stk_executor *x, stk_gain_now *now);
 
 void stk_executor_get_stats(const stk_executor *x, stk_executor_stats *stats);
 

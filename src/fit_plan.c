@@ -44,7 +44,8 @@ static int take_options(fit *f, const stk_plan_options *given) {
                                  STK_MIN(f->o.n_seq_max, f->o.n_batch),
                                  f->o.n_threads ? f->o.n_threads : m.n_threads,
                                  f->o.kv_k_type == STK_KV_F16,
-                                 f->o.kv_v_type == STK_KV_F16};
+                                 f->o.kv_v_type == STK_KV_F16,
+                                 true}; /* as by default */
     return STK_OK;
 }
 

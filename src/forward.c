@@ -59,9 +59,9 @@ static void place(stk_forward *f, placer *p, uint32_t n_worker) {
     take_rows(p, &f->attn, b, hp->n_head * hp->value_dim, may_quantize(hp->n_head * hp->value_dim));
     f->proj = take(p, b * hp->n_embd * f4);
     f->scores = take(p, b * hp->n_expert * f4);
-    uint64_t looks = STK_MIN(b, STK_LOOKAHEAD_TOKENS) * STK_PREDICT_DEPTH_MAX;
+    uint64_t looks = STK_MIN(b, STK_LOOKAHEAD_TOKENS);
     take_rows(p, &f->ahead, looks, hp->n_embd, may_quantize(hp->n_embd));
-    f->ahead_scores = take(p, looks * hp->n_expert * f4);
+    f->ahead_scores = take(p, looks * STK_PREDICT_DEPTH_MAX * hp->n_expert * f4);
     take_rows(p, &f->hidden, b * k, hp->n_ff_expert, may_quantize(hp->n_ff_expert));
     f->expert_out = take(p, b * k * hp->n_embd * f4);
     f->out_row = take(p, b * k * sizeof *f->out_row);
@@ -298,14 +298,18 @@ static void combine_job(void *ctx, uint32_t worker) {
 }
 
 /* What the predictor says of the layers ahead, from what their routers say. */
-static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
+static int ahead(void *stage, const stk_event *event, const stk_gain_now *now, stk_ahead **list) {
     stk_forward *f = stage;
     if (!f->prefetch) return 0;
     stk_lookahead look = {f->n_ahead, event->n_tok, f->c.model->hp.n_expert, f->ahead_scores};
     stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
-    int n = stk_prefetch_choose(f->prefetch, event, &look, list);
+    int n = stk_prefetch_choose(f->prefetch, event, &look, now, list);
     stk_stages_mark(&f->stages, 0, STK_STAGE_ROUTER);
     return n;
+}
+
+static bool may_evict(void *stage, uint32_t i, uint32_t victim) {
+    return stk_prefetch_may_evict(((stk_forward *)stage)->prefetch, i, victim);
 }
 
 static int combine(void *stage, uint32_t layer) {
@@ -361,7 +365,7 @@ static uint64_t now_ns(void *stage) {
     return stk_now_ns();
 }
 
-const stk_stage_ops stk_forward_stage = {begin, route, ahead, combine, finish, now_ns};
+const stk_stage_ops stk_forward_stage = {begin, route, ahead, may_evict, combine, finish, now_ns};
 
 /* ---- The world ---- */
 
@@ -404,6 +408,10 @@ static void world_sizes(void *world, uint32_t layer, uint32_t expert, uint64_t *
     stk_store_sizes(((stk_forward *)world)->c.store, layer, expert, payload_bytes, read_bytes);
 }
 static uint64_t world_arrive_ns(void *world) { return ((stk_forward *)world)->arrive_ns; }
+static void world_backlog(void *world, uint64_t *demand_bytes, uint64_t *ahead_bytes) {
+    stk_store_backlog(((stk_forward *)world)->c.store, demand_bytes, ahead_bytes);
+}
+static void world_stale(void *world, uint32_t key) { stk_store_stale(((stk_forward *)world)->c.store, key); }
 
-const stk_world_ops stk_forward_world = {now_ns,        world_read,  world_prefetch, world_want,     world_reap,
-                                         world_compute, world_drain, world_sizes,    world_arrive_ns};
+const stk_world_ops stk_forward_world = {now_ns,      world_read,  world_prefetch,  world_want,    world_reap, world_compute,
+                                         world_drain, world_sizes, world_arrive_ns, world_backlog, world_stale};

@@ -2,9 +2,9 @@
  * forward: the live stage and the live world: what a layer computes on the CPU, in the order of step.h, and the CPU queue of the
  * executor.
  *
- * A step's tokens are rows of buffers sized for n_batch at open. Each stage of a layer is a job of the pool whose workers meet at
- * barriers; which worker computes a row never changes its bits (cpu/ref.c). The k outputs of a token's experts are kept apart and
- * combined in rank order.
+ * A step's tokens are rows of buffers sized for n_batch at open. Each stage of a layer is a phase of a job of the pool; which
+ * worker computes a row never changes its bits (cpu/ref.c). The k outputs of a token's experts are kept apart and combined in
+ * rank order.
  *
  * Who may call it: engine.c. Threads: one owner, the pool's workers inside.
  */
@@ -16,6 +16,7 @@
 #include "kv.h"
 #include "prefetch.h"
 #include "router.h"
+#include "routers.h"
 #include "stages.h"
 #include "step.h"
 #include "store.h"
@@ -58,6 +59,7 @@ typedef struct stk_forward_config {
     stk_pool *pool;
     stk_kv *kv;
     stk_dense *dense;
+    const stk_routers *routers; /* all zero where no predictor looks ahead */
     stk_store *store;
     uint32_t n_batch, n_ctx, n_logits;
 } stk_forward_config;
@@ -81,7 +83,7 @@ typedef struct stk_forward {
     stk_rows attn;       /* [n_batch, n_head * value_dim] */
     float *proj;         /* [n_batch, n_embd] */
     float *scores;       /* [n_batch, n_expert] */
-    stk_rows ahead;      /* [depth * n_tok, n_embd] as norm, for the routers of the layers ahead */
+    stk_rows ahead;      /* [n_tok, n_embd] x / rms(x), for the routers of all layers ahead */
     float *ahead_scores; /* [n_ahead, n_tok, n_expert] */
     stk_rows hidden;     /* [n_batch * k, n_ff_expert] */
     float *expert_out;   /* [n_batch * k, n_embd] */

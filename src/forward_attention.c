@@ -183,7 +183,7 @@ static void merge_splits(const job *j, uint32_t worker) {
     stk_forward_finish(f, MERGE, worker, n, STK_STAGE_ATTEND);
 }
 
-/* The residual stream takes in the attention's output, and is normed for the router and for the routers of the layers ahead. */
+/* The residual stream takes in the attention's output, and is normed for the router, and for the copies of those ahead. */
 static void add_projection(const job *j, uint32_t t) {
     stk_forward *f = j->f;
     uint32_t n_embd = f->c.model->hp.n_embd;
@@ -191,12 +191,9 @@ static void add_projection(const job *j, uint32_t t) {
     if (j->w->o_bias) f->c.ops->add(proj, j->w->o_bias, n_embd);
     f->c.ops->add(x, proj, n_embd);
     norm_row(f, j->w->ffn_norm, t);
-    for (uint32_t d = 0; d < f->n_ahead; d++) {
-        uint32_t row = d * f->step->n_tok + t;
-        f->c.ops->rmsnorm(x, f->c.dense->layers[f->layer + d + 1].ffn_norm, n_embd, f->c.model->hp.rms_eps,
-                          f->ahead.f32 + (size_t)row * f->ahead.f32_stride);
-        stk_forward_quantize(f, &f->ahead, row);
-    }
+    if (f->n_ahead == 0) return;
+    f->c.ops->rmsnorm(x, f->c.routers->ones, n_embd, f->c.model->hp.rms_eps, f->ahead.f32 + (size_t)t * f->ahead.f32_stride);
+    stk_forward_quantize(f, &f->ahead, t);
 }
 
 /* A stripe of the router of the layer d ahead (0: this one), on this layer's residual stream. */
@@ -208,11 +205,8 @@ static void route_stripe(const job *j, uint32_t d, uint32_t stripe, uint32_t wor
                             &f->workers[worker]);
         return;
     }
-    const stk_matrix *m = &f->c.dense->layers[f->layer + d].router;
-    stk_rows x = f->ahead;
-    x.f32 += (size_t)(d - 1) * n_tok * x.f32_stride;
-    if (x.act) x.act += (size_t)(d - 1) * n_tok * x.act_stride;
-    stk_forward_product(m, stripe, stripe + 1, n_tok, &x, f->ahead_scores + (size_t)(d - 1) * n_tok * m->n_rows, m->n_rows,
+    const stk_matrix *m = &f->c.routers->layers[f->layer + d];
+    stk_forward_product(m, stripe, stripe + 1, n_tok, &f->ahead, f->ahead_scores + (size_t)(d - 1) * n_tok * m->n_rows, m->n_rows,
                         &f->workers[worker]);
 }
 

@@ -42,8 +42,7 @@ void stk_forward_count_dense(stk_forward *f) {
 }
 
 void stk_forward_count_ahead(stk_forward *f) {
-    for (uint32_t d = 0; d < f->n_ahead; d++)
-        count_matrix(&f->stages, &f->c.dense->layers[f->layer + d + 1].router, f->step->n_tok);
+    for (uint32_t d = 0; d < f->n_ahead; d++) count_matrix(&f->stages, &f->c.routers->layers[f->layer + d + 1], f->step->n_tok);
 }
 
 void stk_forward_count_experts(stk_forward *f, const stk_class *cls) {

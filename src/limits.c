@@ -1,6 +1,6 @@
 /*
  * limits: what this machine can do at most with all threads, measured on the spot: reading memory, integer and float arithmetic,
- * and what it costs to bring the threads together. Each is the best of several passes, since whatever disturbs one makes it
+ * and what it costs to bring the threads to work. Each is the best of several passes, since whatever disturbs one makes it
  * slower, never faster; the waits are medians.
  */
 #include <stdatomic.h>
@@ -28,6 +28,7 @@ typedef struct job {
     uint32_t n_stream;
     bool ahead;
     uint64_t n_round;
+    uint32_t n_phase;      /* of an empty job */
     _Atomic uint64_t n_op; /* of all workers; relaxed: read after the run */
 } job;
 
@@ -46,13 +47,15 @@ static void f32_job(void *ctx, uint32_t worker) {
     (void)worker;
     atomic_fetch_add_explicit(&j->n_op, j->peak->f32(j->n_round), memory_order_relaxed);
 }
+/* An empty item for each worker, in the first n_phase phases. */
 static void empty_job(void *ctx, uint32_t worker) {
-    (void)ctx;
-    (void)worker;
-}
-static void barrier_job(void *ctx, uint32_t worker) {
-    job *j = ctx;
-    for (int i = 0; i < N_WAIT; i++) stk_pool_barrier(j->pool, worker);
+    const job *j = ctx;
+    uint32_t n = stk_pool_n_worker(j->pool);
+    for (uint32_t phase = 0; phase < j->n_phase; phase++) {
+        while (stk_pool_take(j->pool, phase, worker, n) < n) {
+        }
+        stk_pool_finish(j->pool, phase, worker, n);
+    }
 }
 
 static uint64_t run_ns(job *j, stk_pool_fn fn) {
@@ -104,14 +107,13 @@ static double median(double *v, size_t n) {
     return v[n / 2];
 }
 
-static double wait_ns(job *j, bool barrier) {
+/* An empty job of so many phases, as the engine has them: nobody waits for a worker that has not woken up. */
+static double wait_ns(job *j, uint32_t n_phase) {
     double ns[N_SAMPLE];
+    j->n_phase = n_phase;
     for (int s = 0; s < N_SAMPLE; s++) {
         uint64_t start = stk_now_ns();
-        if (barrier)
-            stk_pool_run(j->pool, barrier_job, j);
-        else
-            for (int i = 0; i < N_WAIT; i++) stk_pool_run(j->pool, empty_job, j);
+        for (int i = 0; i < N_WAIT; i++) stk_pool_share(j->pool, empty_job, j, UINT32_MAX);
         ns[s] = (double)(stk_now_ns() - start) / N_WAIT;
     }
     return median(ns, N_SAMPLE);
@@ -140,8 +142,9 @@ static int measure(job *j, stk_limits *out) {
     stk_map_close(&map);
     out->int8_ops_per_s = compute_speed(j, int8_job);
     out->float_ops_per_s = compute_speed(j, f32_job);
-    out->run_ns = wait_ns(j, false);
-    out->barrier_ns = wait_ns(j, true);
+    out->run_ns = wait_ns(j, 1);
+    double more = wait_ns(j, STK_POOL_PHASES) - out->run_ns;
+    out->phase_ns = STK_MAX(more / (STK_POOL_PHASES - 1), 1.0);
     return STK_OK;
 }
 

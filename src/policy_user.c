@@ -334,6 +334,12 @@ static int user_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     return rc;
 }
 
+/* A victim hook may change with every answer, so LRU's victim, which is as likely one of little use, stands for it. */
+static int user_would_leave(stk_policy *p, const uint64_t *busy, uint32_t *key) {
+    bool scored = is_scored(&p->user->hooks) && !p->faulted;
+    return scored ? heap_victim(p, busy, key) : p->lru_ops->victim(p->lru, busy, key);
+}
+
 static int user_resized(stk_policy *p, uint32_t n_slot) {
     const stk_policy_hooks *h = &p->user->hooks;
     STK_TRY(p->lru_ops->resized(p->lru, n_slot));
@@ -385,6 +391,7 @@ static const stk_policy_ops user_ops = {
     .evicted = user_evicted,
     .resized = user_resized,
     .victim = user_victim,
+    .would_leave = user_would_leave,
     .save = user_save,
     .load = user_load,
 };

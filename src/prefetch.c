@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-#include "chooser.h"
-
 struct stk_prefetch {
     stk_prefetch_config c;
     const stk_predictor_ops *ops;
@@ -27,7 +25,9 @@ static int open_predictor(stk_prefetch *p) {
     if (!p->suggested || !p->list) return stk_fail(STK_ENOMEM, "out of memory for predictions");
     STK_TRY(p->ops->open(&p->predictor, &config));
     STK_TRY(stk_score_open(&p->score, &config, p->cap));
-    return stk_chooser_open(&p->chooser, p->c.cache, p->c.n_expert, p->c.depth * p->cap);
+    stk_chooser_config chooser = {p->c.cache, p->c.n_layer, p->c.n_expert, p->c.depth * p->cap, p->c.sizes, p->c.rule};
+    p->c.sizes = NULL; /* the caller's */
+    return stk_chooser_open(&p->chooser, &chooser);
 }
 
 int stk_prefetch_open(stk_prefetch **out, const stk_prefetch_config *config) {
@@ -58,7 +58,8 @@ uint32_t stk_prefetch_lookahead(const stk_prefetch *p, uint32_t layer, uint32_t 
     return STK_MIN(p->c.depth, p->c.n_layer - 1 - layer);
 }
 
-int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_lookahead *look, stk_ahead **list) {
+int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_lookahead *look, const stk_gain_now *now,
+                        stk_ahead **list) {
     int n = 0;
     STK_TRY(p->ops->observe(p->predictor, event, look));
     STK_TRY(stk_score_event(p->score, event));
@@ -72,9 +73,13 @@ int stk_prefetch_choose(stk_prefetch *p, const stk_event *event, const stk_looka
             p->list[n++] = (stk_ahead){.key = (event->layer + d) * p->c.n_expert + s->expert, .p = s->p};
         }
     }
-    stk_chooser_choose(p->chooser, event->layer, p->list, (uint32_t)n);
+    stk_chooser_choose(p->chooser, event->layer, p->list, (uint32_t)n, now);
     *list = p->list;
     return n;
+}
+
+bool stk_prefetch_may_evict(const stk_prefetch *p, uint32_t i, uint32_t victim) {
+    return stk_chooser_may_evict(p->chooser, i, victim);
 }
 
 int64_t stk_prefetch_save(const stk_prefetch *p, void *out, size_t cap) {

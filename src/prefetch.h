@@ -9,6 +9,7 @@
 #define STK_PREFETCH_H
 
 #include "cache/cache.h"
+#include "chooser.h"
 #include "predict/score.h"
 #include "stoker.h"
 
@@ -25,6 +26,8 @@ typedef struct stk_prefetch_config {
     uint32_t n_expert, k; /* of a layer; of a token */
     uint64_t seed;
     const stk_cache *cache;       /* borrowed */
+    const stk_gain_size *sizes;   /* [n_layer] of an expert; NULL: no times will be told */
+    uint32_t rule;                /* STK_AHEAD_... */
     const stk_predictor_ops *ops; /* instead of the built-in one named `predictor`; NULL: that one */
     void *ops_user;
 } stk_prefetch_config;
@@ -37,8 +40,11 @@ void stk_prefetch_close(stk_prefetch **prefetch);
 uint32_t stk_prefetch_lookahead(const stk_prefetch *prefetch, uint32_t layer, uint32_t n_tok);
 
 /* Tells the predictor of an event, and lists what it expects of the layers ahead, nearest layer first, the likeliest first;
- * `issue` marks what is worth reading now. *list lives until the next call. Returns how many. */
-int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const stk_lookahead *look, stk_ahead **list) STK_CHECKED;
+ * `issue` marks what is worth reading now. now: NULL, no times are known. *list lives until the next call. Returns how many. */
+int stk_prefetch_choose(stk_prefetch *prefetch, const stk_event *event, const stk_lookahead *look, const stk_gain_now *now,
+                        stk_ahead **list) STK_CHECKED;
+/* As stk_chooser_may_evict. */
+bool stk_prefetch_may_evict(const stk_prefetch *prefetch, uint32_t i, uint32_t victim);
 
 /* The predictor's state, as stk_predictor_ops. save: 0 where there is none worth keeping. */
 int64_t stk_prefetch_save(const stk_prefetch *prefetch, void *out, size_t cap);

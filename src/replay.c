@@ -39,6 +39,7 @@ typedef struct replay {
     stk_prefetch *prefetch;     /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
     uint32_t depth;             /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
     uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
+    stk_gain_size *sizes;       /* [n_layer] of an expert */
     /* Of the timed path: */
     stk_executor *executor;
     stk_vram *vram; /* of a verifying replay of a run that had one */
@@ -117,7 +118,10 @@ static int open_times(replay *r, const char *path) {
         stk_virtual_set_drive(&r->virtual, &drive);
     }
     if (r->o.cost) STK_TRY(stk_cost_file_probe(r->o.cost, &file));
-    return file ? take_cost_file(r) : take_trace_cost(r, path);
+    STK_TRY(file ? take_cost_file(r) : take_trace_cost(r, path));
+    r->virtual.cost.nvme_bytes_per_ns = r->virtual.drive.model.bytes_per_ns; /* what is decided by times knows its drive */
+    r->virtual.cost.nvme_latency_ns = STK_MAX((double)r->virtual.drive.model.latency_ns, 1.0);
+    return STK_OK;
 }
 
 static int check_options(const stk_replay_options *o, uint32_t n_trace) {
@@ -135,6 +139,8 @@ static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     if (o->predict_depth > STK_PREDICT_DEPTH_MAX)
         return stk_fail(STK_EINVAL, "predicting %u layers ahead; at most %d are possible", o->predict_depth,
                         STK_PREDICT_DEPTH_MAX);
+    if (o->ahead > STK_AHEAD_IMPACT) return stk_fail(STK_EINVAL, "reading ahead %u: no such choice", o->ahead);
+    if (o->ahead && o->verify) return stk_fail(STK_EINVAL, "a verifying replay reads ahead what the recorded run did");
     if (o->scope > STK_SCOPE_AUTO || o->reset > STK_RESET_SEQUENCE)
         return stk_fail(STK_EINVAL, "scope %u, reset %u: no such choice", o->scope, o->reset);
     return STK_OK;
@@ -293,6 +299,20 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
     return take_start(r, ops);
 }
 
+/* How what is read ahead is chosen, and what of. */
+static int open_chooser(replay *r) {
+    const stk_trace_header *h = r->header;
+    r->sizes = calloc(h->n_layer, sizeof *r->sizes);
+    if (!r->sizes) return stk_fail(STK_ENOMEM, "out of memory for the replay");
+    for (uint32_t l = 0; l < h->n_layer; l++) { /* all experts of a layer are alike */
+        r->sizes[l].payload_bytes = h->classes[h->layer_class[l]].payload_bytes;
+        for (uint32_t p = 0; p < h->n_part; p++)
+            r->sizes[l].read_bytes += h->extents[(size_t)l * h->n_expert * h->n_part + p].bytes;
+    }
+    return stk_chooser_open(&r->chooser, &(stk_chooser_config){r->cache, h->n_layer, h->n_expert,
+                                                               STK_TRACE_AHEAD_MAX * h->n_expert, r->sizes, r->o.ahead});
+}
+
 /*
  * A predictor of the caller's choice, in place of what was recorded. What routers ahead said depends on hidden states, so that it
  * is in the trace alone: "gate" is what was recorded.
@@ -317,6 +337,8 @@ static int open_prefetch(replay *r) {
                                                                   .k = h->k,
                                                                   .seed = r->o.seed ? r->o.seed : h->seed,
                                                                   .cache = r->cache,
+                                                                  .sizes = r->sizes,
+                                                                  .rule = r->o.ahead,
                                                                   .ops = own ? &r->predictor_user.ops : NULL,
                                                                   .ops_user = &r->predictor_user});
 }
@@ -388,8 +410,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(take_hooks(r));
     STK_TRY(open_cache(r, paths, n));
     STK_TRY(stk_tally_open(&r->tally, r->header));
-    uint32_t most_ahead = STK_TRACE_AHEAD_MAX * r->header->n_expert;
-    STK_TRY(stk_chooser_open(&r->chooser, r->cache, r->header->n_expert, most_ahead));
+    STK_TRY(open_chooser(r));
     STK_TRY(open_prefetch(r));
     return asks_times(r) || r->o.verify ? open_timed(r, paths[0]) : STK_OK;
 }
@@ -399,6 +420,7 @@ static void close_replay(replay *r) {
     stk_vram_close(&r->vram);
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
+    free(r->sizes);
     stk_prefetch_close(&r->prefetch);
     stk_profile_file_fini(&r->profile);
     stk_cache_close(&r->cache);

@@ -24,9 +24,12 @@ static int drop_lost(stk_stepper *s, const uint32_t *lost, uint32_t n_lost) {
 }
 
 /* 1: the cache has taken the expert in; 0: it has not. */
-static int read_one_ahead(stk_stepper *s, uint32_t key, int *rc) {
+static int read_one_ahead(stk_stepper *s, uint32_t i, uint32_t key, int *rc) {
     stk_decision d;
-    int taken = stk_cache_prefetch(s->cache, key, &d);
+    uint32_t victim;
+    int taken = stk_cache_would_leave(s->cache, key, &victim);
+    if (taken > 0) taken = s->ops->may_evict(s->stage, i, victim);
+    if (taken > 0) taken = stk_cache_prefetch(s->cache, key, &d);
     if (taken <= 0) {
         *rc = taken;
         return 0;
@@ -40,10 +43,13 @@ static int read_one_ahead(stk_stepper *s, uint32_t key, int *rc) {
  * rest fails. */
 static int read_ahead(stk_stepper *s, const stk_event *event) {
     stk_ahead *list;
-    int rc = STK_OK, n = s->ops->ahead(s->stage, event, &list);
+    stk_gain_now now;
+    stk_executor_get_now(s->executor, &now);
+    int rc = STK_OK, n = s->ops->ahead(s->stage, event, &now, &list);
     if (n <= 0) return n;
     for (int i = 0; i < n; i++)
-        if (list[i].issue) list[i].issue = rc >= 0 && !stk_vram_has(s->vram, list[i].key) && read_one_ahead(s, list[i].key, &rc);
+        if (list[i].issue)
+            list[i].issue = rc >= 0 && !stk_vram_has(s->vram, list[i].key) && read_one_ahead(s, (uint32_t)i, list[i].key, &rc);
     STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {(uint32_t)n, list}}));
     return rc;
 }

@@ -19,8 +19,11 @@ typedef struct stk_stage_ops {
     /* Everything of a layer up to its event; layer is the model's. Returns 1 when the layer has experts (event filled;
      * event->layer is set to the dense MoE layer number), 0 when the layer is finished. */
     int (*route)(void *stage, uint32_t layer, stk_event *event);
-    /* What an event says of those to come, the likeliest first: *list lives until the next call. Returns how many. */
-    int (*ahead)(void *stage, const stk_event *event, stk_ahead **list);
+    /* What an event says of those to come, the likeliest first, and what of it is worth reading with the queues as they are:
+     * *list lives until the next call. Returns how many. */
+    int (*ahead)(void *stage, const stk_event *event, const stk_gain_now *now, stk_ahead **list);
+    /* Whether entry i of the list is still to be read if `victim` (or STK_NO_KEY) leaves for it. */
+    bool (*may_evict)(void *stage, uint32_t i, uint32_t victim);
     /* Combines the experts' outputs. */
     int (*combine)(void *stage, uint32_t layer);
     /* Final norm and output. */

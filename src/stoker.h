@@ -652,7 +652,7 @@ typedef struct stk_limits {
     double int8_ops_per_s;   /* multiplications and additions of 8-bit codes, with the instructions of the kernels `cpu` */
     double float_ops_per_s;  /* of float32 */
     double run_ns;           /* a job that does nothing */
-    double barrier_ns;       /* one meeting of all threads inside a job */
+    double phase_ns;         /* one phase of a job, an empty item for each thread */
     uint64_t buffer_bytes;   /* that were read */
     uint64_t huge_bytes;     /* of these asked for as huge pages */
     const char *cpu;
@@ -863,6 +863,14 @@ typedef struct stk_replay_detail {
     stk_replay_tiers tiers_prefill, tiers_decode;
 } stk_replay_detail;
 
+/* How a what-if replay chooses what of the predicted experts is read ahead. */
+enum {
+    STK_AHEAD_VALUE,  /* as a live run: what saves more than it costs; without times, as STK_AHEAD_LIKELY */
+    STK_AHEAD_LIKELY, /* what is as likely used as not */
+    STK_AHEAD_IMPACT  /* for comparison, HybriMoE's: what makes the most difference to the next layers, simulated with and without
+                         it  as if predictions were certain */
+};
+
 typedef struct stk_replay_options {
     uint32_t struct_bytes;
     uint32_t verify;    /* non-zero: repeat the recorded run and compare every decision and counter */
@@ -887,7 +895,7 @@ typedef struct stk_replay_options {
                               of layers ahead); not with verify, which repeats what was */
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
     uint32_t predict_depth;                     /* layers ahead at most; 0: all that were recorded, or 1 */
-    uint32_t reserved;
+    uint32_t ahead;                             /* STK_AHEAD_...; not with verify */
     const char *profile;    /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
     uint64_t vram_bytes;    /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
     const char *mode;       /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */

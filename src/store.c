@@ -14,7 +14,8 @@ typedef struct flight {
     uint32_t index;    /* of the decision that waits for it, or NOBODY */
     uint8_t n_reading; /* parts whose read has not ended */
     uint8_t missing;   /* bits of the parts that are not yet packed */
-    bool ahead;        /* read as a prefetch */
+    bool ahead;        /* read as a prefetch, */
+    bool stale;        /* and cancelled since nobody wanted it */
     int status;        /* first failure */
 } flight;
 
@@ -120,6 +121,7 @@ static int start(stk_store *s, uint32_t key, enum stk_io_class class) {
     }
     forget_landed(s, key); /* of an attempt that failed */
     f->status = 0;
+    f->stale = false;
     f->ahead = class == STK_IO_PREFETCH;
     STK_TRY(stk_io_submit(s->io, class, reads, n));
     f->n_reading = n;
@@ -138,7 +140,7 @@ static void arrive(stk_store *s, const flight *f, uint8_t phases) {
 static int end_badly(stk_store *s, uint32_t key) {
     flight *f = &s->flights[key];
     if (f->index == NOBODY) return STK_OK;
-    if (f->ahead && f->status != STK_ECANCELED) return start(s, key, STK_IO_DEMAND);
+    if (f->ahead && (f->stale || f->status != STK_ECANCELED)) return start(s, key, STK_IO_DEMAND);
     arrive(s, f, 0);
     f->index = NOBODY;
     return STK_OK;
@@ -238,6 +240,20 @@ int stk_store_want(stk_store *s, const stk_decision *d, uint32_t index) {
     if (f->n_reading == 0 && f->status < 0) return start(s, d->key, STK_IO_DEMAND);
     for (uint32_t p = 0; p < STK_N_PART; p++) stk_io_promote(s->io, tag_of(d->key, p));
     return 0;
+}
+
+void stk_store_backlog(const stk_store *s, uint64_t *demand_bytes, uint64_t *ahead_bytes) {
+    uint64_t bytes[STK_IO_PREFETCH + 1];
+    stk_io_backlog(s->io, bytes);
+    *demand_bytes = bytes[STK_IO_DEMAND];
+    *ahead_bytes = bytes[STK_IO_PREFETCH];
+}
+
+void stk_store_stale(stk_store *s, uint32_t key) {
+    flight *f = &s->flights[key];
+    if (f->missing == NO_PART || f->index != NOBODY || f->n_reading == 0) return;
+    f->stale = true;
+    cancel(s, key);
 }
 
 int stk_store_poll(stk_store *s, bool wait) { return collect(s, wait && s->n_landed == 0 && s->n_arrival == 0); }

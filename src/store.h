@@ -53,6 +53,12 @@ uint64_t stk_store_settle(stk_store *store);
  * they failed. */
 uint32_t stk_store_take(stk_store *store, stk_arrival *out, uint32_t max);
 
+/* Bytes that were asked for and have not come back, on demand and ahead. */
+void stk_store_backlog(const stk_store *store, uint64_t *demand_bytes, uint64_t *ahead_bytes);
+/* An expert that was read ahead is not wanted: what of it is not under way is not read, without waiting for what is. Where it is
+ * wanted after all, the rest is read on demand. */
+void stk_store_stale(stk_store *store, uint32_t key);
+
 /* Cancels what is in flight and waits for its end. *keys lists the experts that were asked for and are not there; returns how
  * many. */
 uint32_t stk_store_drain(stk_store *store, const uint32_t **keys);

@@ -122,6 +122,26 @@ static void submit(stk_virtual *v, uint32_t layer, const stk_decision *d, uint32
         stk_virtual_drive_submit(&v->drive, read_of(v, d->key, p), cls, x[p].bytes, (uint64_t)v->now_ns);
 }
 
+/* A recorded run is repeated as it was: what it cancelled decided nothing. */
+static void stale(void *world, uint32_t key) {
+    stk_virtual *v = world;
+    stk_virtual_flight *f = &v->flights[key];
+    if (f->n_missing == 0 || f->index != NOBODY || (!v->chooser && !v->prefetch)) return;
+    for (uint32_t p = 0; p < STK_MIN(v->header->n_part, 64u); p++) {
+        if (!stk_virtual_drive_reads(&v->drive, read_of(v, key, p))) continue;
+        stk_virtual_drive_cancel(&v->drive, read_of(v, key, p));
+        f->stale |= (uint64_t)1 << p;
+    }
+}
+
+/* What was cancelled is wanted after all. */
+static void read_again(stk_virtual *v, const stk_decision *d, stk_virtual_flight *f) {
+    const stk_trace_extent *x = extents_of(v, d->key / v->header->n_expert, d->expert);
+    for (uint32_t p = 0; f->stale; p++, f->stale >>= 1)
+        if (f->stale & 1)
+            stk_virtual_drive_submit(&v->drive, read_of(v, d->key, p), STK_IO_DEMAND, x[p].bytes, (uint64_t)v->now_ns);
+}
+
 static int start_read(void *world, uint32_t layer, const stk_decision *d, uint32_t index) {
     submit(world, layer, d, index, STK_IO_DEMAND);
     return STK_OK;
@@ -150,6 +170,7 @@ static int want(void *world, const stk_decision *d, uint32_t index) {
     if (f->n_missing == 0) return 1;
     f->index = index;
     arrive(v, f);
+    read_again(v, d, f);
     for (uint32_t p = 0; p < v->header->n_part; p++) stk_virtual_drive_promote(&v->drive, read_of(v, d->key, p));
     return 0;
 }
@@ -245,7 +266,17 @@ static uint32_t drain(void *world, const uint32_t **keys) {
 
 static uint64_t arrive_ns(void *world) { return (uint64_t)((stk_virtual *)world)->arrive_ns; }
 
-const stk_world_ops stk_virtual_world = {now_ns, start_read, prefetch, want, reap, compute, drain, sizes, arrive_ns};
+static void backlog(void *world, uint64_t *demand_bytes, uint64_t *ahead_bytes) {
+    uint64_t bytes[STK_IO_PREFETCH + 1];
+    stk_virtual *v = world;
+    stk_virtual_drive_advance(&v->drive, (uint64_t)v->now_ns);
+    stk_virtual_drive_backlog(&v->drive, bytes);
+    *demand_bytes = bytes[STK_IO_DEMAND];
+    *ahead_bytes = bytes[STK_IO_PREFETCH];
+}
+
+const stk_world_ops stk_virtual_world = {now_ns, start_read, prefetch,  want,    reap, compute,
+                                         drain,  sizes,      arrive_ns, backlog, stale};
 
 void stk_virtual_clear(stk_virtual *v) {
     const uint32_t *keys;
@@ -300,21 +331,23 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
 }
 
 /* Predictions of today; what the recorded run said is left out. */
-static int predict(stk_virtual *v, const stk_event *event, stk_ahead **list) {
+static int predict(stk_virtual *v, const stk_event *event, const stk_gain_now *now, stk_ahead **list) {
     const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
     const stk_trace_record *r;
-    int n = stk_prefetch_choose(v->prefetch, event, &unknown, list); /* before the next record, which ends the event's arrays */
+    int n =
+        stk_prefetch_choose(v->prefetch, event, &unknown, now, list); /* before the next record, which ends the event's arrays */
     int rc = n < 0 ? n : stk_virtual_peek(v, &r);
     if (rc > 0 && r->kind == STK_TRACE_AHEAD) stk_virtual_take(v);
     return rc < 0 ? rc : n;
 }
 
 /* What a live predictor said may depend on a hidden state, so it is taken from the record, unless another one is to be asked. */
-static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
+static int ahead(void *stage, const stk_event *event, const stk_gain_now *now, stk_ahead **list) {
     stk_virtual *v = stage;
     const stk_trace_record *r;
+    if (!v->timed) now = NULL;
     work(v, v->cost.event_ns);
-    if (v->prefetch) return predict(v, event, list);
+    if (v->prefetch) return predict(v, event, now, list);
     if (v->chooser) stk_chooser_settle(v->chooser, event); /* before the next record, which ends the event's arrays */
     uint32_t layer = event->layer;
     int rc = stk_virtual_peek(v, &r);
@@ -325,10 +358,17 @@ static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
     else
         memcpy(v->ahead, r->ahead.list, n * sizeof *v->ahead);
     if (n) v->n_lookahead = v->ahead[n - 1].key / v->header->n_expert - layer; /* the farthest is last */
-    if (v->chooser) stk_chooser_choose(v->chooser, layer, v->ahead, n);
+    if (v->chooser) stk_chooser_choose(v->chooser, layer, v->ahead, n, now);
     *list = v->ahead;
     stk_virtual_take(v);
     return (int)n;
+}
+
+/* What a recorded run has read ahead, it was allowed to. */
+static bool may_evict(void *stage, uint32_t i, uint32_t victim) {
+    const stk_virtual *v = stage;
+    if (v->prefetch) return stk_prefetch_may_evict(v->prefetch, i, victim);
+    return !v->chooser || stk_chooser_may_evict(v->chooser, i, victim);
 }
 
 /* The live run asks the routers of the layers ahead before the event whose record tells of it. */
@@ -346,4 +386,4 @@ static int finish(void *stage) {
     return STK_OK;
 }
 
-const stk_stage_ops stk_virtual_stage = {begin, route, ahead, combine, finish, now_ns};
+const stk_stage_ops stk_virtual_stage = {begin, route, ahead, may_evict, combine, finish, now_ns};

@@ -20,6 +20,7 @@ typedef struct stk_virtual_flight {
     uint8_t up_missing; /* bits of its gate and up, where a trace has these parts */
     uint8_t told;       /* phases that the executor knows of */
     bool ahead;         /* read as a prefetch */
+    uint64_t stale;     /* bits of parts, of the first 64, whose read was cancelled since nobody wanted them */
 } stk_virtual_flight;
 
 typedef struct stk_virtual {

@@ -51,7 +51,7 @@ static void unqueue(stk_virtual_drive *d, uint32_t read) {
 
 static void issue(stk_virtual_drive *d, uint32_t read, uint64_t now_ns) {
     stk_virtual_read *r = &d->reads[read];
-    uint32_t bytes = stk_drive_piece(r->cls, STK_IO_PIECE_BYTES, r->bytes - r->issued_bytes);
+    uint32_t bytes = stk_drive_piece(r->cls, STK_IO_PIECE_BYTES, r->bytes - r->issued_bytes, d->model.bytes_per_ns);
     d->flying[d->n_flying++] = (stk_virtual_piece){stk_drive_submit(&d->model, now_ns, bytes), read, bytes};
     if (!r->issued_bytes) r->begin_ns = now_ns;
     r->n_piece++;
@@ -117,9 +117,20 @@ void stk_virtual_drive_cancel(stk_virtual_drive *d, uint32_t read) {
         end_ns = STK_MAX(end_ns, d->flying[i].due_ns);
     }
     if (end_ns && d->ended) d->ended(d->user, read, end_ns);
+    d->reads[read].n_piece = 0;
     for (uint32_t i = 0; i < d->n_landed; i++)
         if (d->landed[i] != read) d->landed[kept++] = d->landed[i];
     d->n_landed = kept;
+}
+
+void stk_virtual_drive_backlog(const stk_virtual_drive *d, uint64_t bytes[STK_IO_PREFETCH + 1]) {
+    for (int c = 0; c <= STK_IO_PREFETCH; c++) {
+        bytes[c] = 0;
+        for (uint32_t i = d->queue[c].head; i != NONE; i = d->reads[i].next)
+            bytes[c] += d->reads[i].bytes - d->reads[i].issued_bytes;
+    }
+    for (uint32_t i = 0; i < d->n_flying; i++) /* what nobody wants any more is in the way of demand */
+        bytes[d->flying[i].read == NONE ? STK_IO_DEMAND : d->reads[d->flying[i].read].cls] += d->flying[i].bytes;
 }
 
 void stk_virtual_drive_advance(stk_virtual_drive *d, uint64_t now_ns) {

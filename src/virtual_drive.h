@@ -50,10 +50,17 @@ void stk_virtual_drive_close(stk_virtual_drive *d);
 
 /* Queues a read that is not under way. */
 void stk_virtual_drive_submit(stk_virtual_drive *d, uint32_t read, enum stk_io_class cls, uint64_t bytes, uint64_t now_ns);
+/* Whether some of it waits or flies. */
+static inline bool stk_virtual_drive_reads(const stk_virtual_drive *d, uint32_t read) {
+    return d->reads[read].queued || d->reads[read].n_piece;
+}
 /* What a prefetch has not handed out yet is demand from here on. */
 void stk_virtual_drive_promote(stk_virtual_drive *d, uint32_t read);
 /* Forgets a read, whether it waits, flies, has landed or is none. A piece in flight keeps its place until it is due. */
 void stk_virtual_drive_cancel(stk_virtual_drive *d, uint32_t read);
+
+/* Bytes of each class that were asked for and have not come back. */
+void stk_virtual_drive_backlog(const stk_virtual_drive *d, uint64_t bytes[STK_IO_PREFETCH + 1]);
 
 /* What comes back until then. */
 void stk_virtual_drive_advance(stk_virtual_drive *d, uint64_t now_ns);

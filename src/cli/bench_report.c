@@ -46,7 +46,7 @@ static int print_limits(const bench *b) {
             cli_bytes_text(l->buffer_bytes, buffer), l->read_bytes_per_s * 1e-9, l->int8_ops_per_s * 1e-9,
             l->float_ops_per_s * 1e-9);
     if (rc == CLI_OK)
-        rc = cli_print("| an empty job | %.2f us |\n| a barrier | %.2f us |\n", l->run_ns * 1e-3, l->barrier_ns * 1e-3);
+        rc = cli_print("| an empty job | %.2f us |\n| a phase of a job | %.2f us |\n", l->run_ns * 1e-3, l->phase_ns * 1e-3);
     if (rc != CLI_OK || !b->session.engine) return rc;
     rc = cli_print("| a layer without work | %.2f us |\n| the router of one token | %.2f us |\n", b->limits.layer_ns * 1e-3,
                    b->limits.router_ns * 1e-3);
@@ -112,9 +112,9 @@ static int print_quoted(const char *text) {
 
 static int limits_csv(const bench *b) {
     const stk_limits *l = &b->limits.machine;
-    return cli_print("cpu,threads,read_bytes_per_s,int8_ops_per_s,float_ops_per_s,run_ns,barrier_ns,layer_ns,router_ns,"
+    return cli_print("cpu,threads,read_bytes_per_s,int8_ops_per_s,float_ops_per_s,run_ns,phase_ns,layer_ns,router_ns,"
                      "drive_bytes_per_s,drive_after_bytes_per_s\n%s,%u,%.0f,%.0f,%.0f,%.1f,%.1f,%.1f,%.1f,%.0f,%.0f\n",
-                     l->cpu, l->n_threads, l->read_bytes_per_s, l->int8_ops_per_s, l->float_ops_per_s, l->run_ns, l->barrier_ns,
+                     l->cpu, l->n_threads, l->read_bytes_per_s, l->int8_ops_per_s, l->float_ops_per_s, l->run_ns, l->phase_ns,
                      b->limits.layer_ns, b->limits.router_ns, b->limits.drive_bytes_per_s, b->limits.drive_after_bytes_per_s);
 }
 
@@ -155,7 +155,7 @@ static void add_limits(const bench *b, cJSON *o) {
     cJSON_AddNumberToObject(o, "int8_ops_per_s", l->int8_ops_per_s);
     cJSON_AddNumberToObject(o, "float_ops_per_s", l->float_ops_per_s);
     cJSON_AddNumberToObject(o, "run_ns", l->run_ns);
-    cJSON_AddNumberToObject(o, "barrier_ns", l->barrier_ns);
+    cJSON_AddNumberToObject(o, "phase_ns", l->phase_ns);
     cJSON_AddNumberToObject(o, "buffer_bytes", (double)l->buffer_bytes);
     cJSON_AddNumberToObject(o, "huge_bytes", (double)l->huge_bytes);
     if (!b->session.engine) return;

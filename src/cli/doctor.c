@@ -51,10 +51,11 @@ static int print_format(const char *name, const cJSON *f) {
 
 static int print_calibration(const char *path, const cJSON *c) {
     const cJSON *one, *model = cJSON_GetObjectItem(c, "model");
-    int rc = cli_print("\nmemory %.1f GB/s, 8-bit %.0f GOP/s, float32 %.0f GFLOP/s, an empty job %.2f us, a barrier %.2f us\n",
-                       number(c, "limits", "read_bytes_per_s") * 1e-9, number(c, "limits", "int8_ops_per_s") * 1e-9,
-                       number(c, "limits", "float_ops_per_s") * 1e-9, number(c, "limits", "run_ns") * 1e-3,
-                       number(c, "limits", "barrier_ns") * 1e-3);
+    int rc =
+        cli_print("\nmemory %.1f GB/s, 8-bit %.0f GOP/s, float32 %.0f GFLOP/s, an empty job %.2f us, a phase of one %.2f us\n",
+                  number(c, "limits", "read_bytes_per_s") * 1e-9, number(c, "limits", "int8_ops_per_s") * 1e-9,
+                  number(c, "limits", "float_ops_per_s") * 1e-9, number(c, "limits", "run_ns") * 1e-3,
+                  number(c, "limits", "phase_ns") * 1e-3);
     if (rc == CLI_OK)
         rc = cli_print(
             "drive %.2f GB/s, %.2f GB/s while computing, which then takes %.2f times as long; %.0f us for a small read\n",

@@ -145,6 +145,9 @@ const cli_option cli_options[] = {
      " (default: as recorded)"},
     {ENGINE | CLI_REPLAY, 0, "lookahead", NULL, "N", CLI_INT, 1, 3, AT(n_ahead), NULL,
      "layers that the predictor looks ahead (default: as in the profile or recorded, else 1)"},
+    {CLI_REPLAY, 0, "ahead", NULL, "value|likely|impact", CLI_TEXT, 0, 0, AT(ahead), "value",
+     "how it is chosen what of the predicted is read ahead: what saves more than it costs; what is as likely used as not; or what"
+     " HybriMoE's simulation of the next layers finds, for comparison; the first and last where there are times"},
     {ENGINE, 0, "watch", NULL, "on|off", CLI_TEXT, 0, 0, AT(watch), "on",
      "turn reading ahead off while it does not pay; off: leave it on"},
     {ENGINE, 0, "warm", NULL, "FILE", CLI_TEXT, 0, 0, AT(warm), NULL,

@@ -28,7 +28,7 @@ typedef struct cli_settings {
     int n_operand;
     const char *model, *prompt, *file, *output;
     const char *io, *policy, *predictor, *cpu, *trace;
-    const char *scope, *reset, *csv, *cost, *mode, *uses_from;
+    const char *scope, *reset, *csv, *cost, *mode, *uses_from, *ahead;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     const char *svg, *route_from, *warm, *watch, *resize_at, *profile, *report, *state;
     const char *device, *vram, *vram_policy;

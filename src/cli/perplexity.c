@@ -65,6 +65,7 @@ static int report(const measure *m) {
     int rc;
     if (!isfinite(perplexity)) return cli_fail(CLI_FAILED, "perplexity", "the model's logits are not finite");
     cli_print_table(NULL, &stats, m->settings->n_stats > 0);
+    cli_print_predicted(m->session.engine);
     if (!m->settings->json) {
         rc = cli_print("perplexity %.5f over %llu scored tokens\n", perplexity, (unsigned long long)m->n_scored);
     } else {
@@ -74,6 +75,7 @@ static int report(const measure *m) {
         cJSON_AddNumberToObject(json, "n_scored", (double)m->n_scored);
         cJSON_AddNumberToObject(json, "chunk", m->chunk);
         cli_json_stats(json, "stats", &stats);
+        cli_json_predicted(json, m->session.engine);
         cli_json_memory(json, &m->session.memory);
         rc = cli_json_print(json);
     }

@@ -192,6 +192,11 @@ static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->profile = s->profile;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
     o->policy = s->policy;
+    o->predictor = s->predictor;
+    o->predict_depth = (uint32_t)s->n_ahead;
+    o->ahead = strcmp(s->ahead, "impact") == 0   ? STK_AHEAD_IMPACT
+               : strcmp(s->ahead, "likely") == 0 ? STK_AHEAD_LIKELY
+                                                 : STK_AHEAD_VALUE;
     o->io = s->io;
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;

@@ -20,7 +20,7 @@ static const struct counter {
     COUNTER(n_host),     COUNTER(up_bytes),   COUNTER(down_bytes), COUNTER(device_ns),
 #undef COUNTER
 };
-enum { N_COUNTER = sizeof counters / sizeof counters[0] };
+enum { N_COUNTER = sizeof counters / sizeof counters[0], N_DEPTH = 3 };
 
 static uint64_t counter_get(const stk_stats *stats, const struct counter *c) {
     uint64_t v;
@@ -102,6 +102,34 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
              (double)all.expert_ns * 1e-9, (double)all.arrive_ns * 1e-9, (double)all.io_ns * 1e-9, (double)all.wait_ns * 1e-9);
     for (int i = 0; every_counter && i < N_COUNTER; i++)
         cli_note("         %-12s %llu", counters[i].name, (unsigned long long)counter_get(&all, &counters[i]));
+}
+
+static double share(uint64_t part, uint64_t all) { return all ? (double)part / (double)all : 0; }
+
+void cli_print_predicted(const stk_engine *engine) {
+    for (uint32_t depth = 1; depth <= N_DEPTH; depth++) {
+        stk_predict_count c;
+        if (stk_engine_get_predicted(engine, depth, &c) < 0 || c.n_event == 0) continue;
+        cli_note(
+            "         %u layer%s ahead: %.1f %% of the experts used were among as many predicted, %.1f %% among twice as many",
+            depth, depth > 1 ? "s" : "", 100 * share(c.n_found, c.n_lookup), 100 * share(c.n_found2, c.n_lookup));
+    }
+}
+
+void cli_json_predicted(cJSON *json, const stk_engine *engine) {
+    cJSON *all = cJSON_AddArrayToObject(json, "predicted");
+    for (uint32_t depth = 1; depth <= N_DEPTH; depth++) {
+        stk_predict_count c;
+        if (stk_engine_get_predicted(engine, depth, &c) < 0 || c.n_event == 0) continue;
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddNumberToObject(o, "depth", depth);
+        cJSON_AddNumberToObject(o, "n_event", (double)c.n_event);
+        cJSON_AddNumberToObject(o, "n_lookup", (double)c.n_lookup);
+        cJSON_AddNumberToObject(o, "recall", share(c.n_found, c.n_lookup));
+        cJSON_AddNumberToObject(o, "recall2", share(c.n_found2, c.n_lookup));
+        cJSON_AddNumberToObject(o, "precision", share(c.n_used, c.n_predicted));
+        cJSON_AddItemToArray(all, o);
+    }
 }
 
 void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats) {

@@ -223,6 +223,7 @@ static int report_json(const generation *g, const stk_stats *all) {
     cli_json_stats(json, "stats", all);
     cli_json_stats(json, "stats_prefill", &g->prefill);
     cli_json_stats(json, "stats_decode", &g->decode);
+    cli_json_predicted(json, g->session.engine);
     cli_json_memory(json, &g->session.memory);
     return cli_json_print(json);
 }
@@ -234,6 +235,7 @@ static int report(generation *g) {
     if (!g->settings->json) cli_note("%s", ""); /* the text need not end with a newline */
     if (g->stop == STOP_CONTEXT) cli_note("stoker: the context is full (%u tokens); a longer one is had with -c", g->n_ctx);
     cli_print_table(&g->prefill, &g->decode, g->settings->n_stats > 0);
+    cli_print_predicted(g->session.engine);
     return rc;
 }
 

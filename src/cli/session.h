@@ -74,6 +74,9 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
 
 /* Every counter as object `name`; sizes as object "memory". */
 void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats);
+/* How predictions of each depth did that there were: recall among as many as were used, and among twice as many. */
+void cli_print_predicted(const stk_engine *engine);
+void cli_json_predicted(cJSON *json, const stk_engine *engine);
 void cli_json_memory(cJSON *json, const stk_memory_info *memory);
 /* What a replay with VRAM found: a phase as object `name`; all of it as text. */
 void cli_json_tiers(cJSON *json, const char *name, const stk_replay_tiers *tiers);

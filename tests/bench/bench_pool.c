@@ -1,5 +1,6 @@
 /*
- * bench_pool: nanoseconds of an empty run and of a barrier, for each number of workers. CSV on stdout.
+ * bench_pool: nanoseconds of an empty run of all workers, of an empty shared job, and of each of its further phases,
+ * for each number of workers. CSV on stdout.
  *
  *     bench_pool [workers...]      default: 1, 2, ... up to the CPUs of the machine, doubling
  */
@@ -12,19 +13,25 @@
 
 enum { N_SAMPLE = 101, RUNS = 1000, WARM_UP = 10 };
 
-typedef struct barrier_ctx {
+typedef struct job {
     stk_pool *pool;
-    uint32_t n;
-} barrier_ctx;
+    uint32_t n_phase;
+} job;
 
 static void nothing(void *ctx, uint32_t worker) {
     (void)ctx;
     (void)worker;
 }
 
-static void barriers(void *p, uint32_t worker) {
-    barrier_ctx *ctx = p;
-    for (uint32_t i = 0; i < ctx->n; i++) stk_pool_barrier(ctx->pool, worker);
+/* An empty item for each worker, in each phase. */
+static void phases(void *ctx, uint32_t worker) {
+    const job *j = ctx;
+    uint32_t n = stk_pool_n_worker(j->pool);
+    for (uint32_t phase = 0; phase < j->n_phase; phase++) {
+        while (stk_pool_take(j->pool, phase, worker, n) < n) {
+        }
+        stk_pool_finish(j->pool, phase, worker, n);
+    }
 }
 
 static int compare(const void *a, const void *b) {
@@ -32,17 +39,19 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median over samples of the time of one run, or of one of the barriers that a run is full of. */
-static double median_ns(stk_pool *pool, uint32_t n_barrier) {
+/* Median over samples of the time of one run of all workers, or of one shared job of so many phases. */
+static double median_ns(stk_pool *pool, uint32_t n_phase) {
     double ns[N_SAMPLE];
-    barrier_ctx ctx = {pool, n_barrier};
+    job j = {pool, n_phase};
     for (int s = -WARM_UP; s < N_SAMPLE; s++) {
         uint64_t begin = stk_now_ns();
-        if (n_barrier)
-            stk_pool_run(pool, barriers, &ctx);
-        else
-            for (uint32_t i = 0; i < RUNS; i++) stk_pool_run(pool, nothing, NULL);
-        if (s >= 0) ns[s] = (double)(stk_now_ns() - begin) / (n_barrier ? n_barrier : RUNS);
+        for (uint32_t i = 0; i < RUNS; i++) {
+            if (n_phase)
+                stk_pool_share(pool, phases, &j, UINT32_MAX);
+            else
+                stk_pool_run(pool, nothing, NULL);
+        }
+        if (s >= 0) ns[s] = (double)(stk_now_ns() - begin) / RUNS;
     }
     qsort(ns, N_SAMPLE, sizeof *ns, compare);
     return ns[N_SAMPLE / 2];
@@ -69,7 +78,9 @@ static int bench(const char *machine, uint32_t n_worker) {
         return 1;
     }
     printf("%s,%s,run,%u,%d,%.1f\n", machine, STK_COMMIT, n_worker, WARM_UP, median_ns(pool, 0));
-    printf("%s,%s,barrier,%u,%d,%.1f\n", machine, STK_COMMIT, n_worker, WARM_UP, median_ns(pool, RUNS));
+    double one = median_ns(pool, 1), all = median_ns(pool, STK_POOL_PHASES);
+    printf("%s,%s,job,%u,%d,%.1f\n", machine, STK_COMMIT, n_worker, WARM_UP, one);
+    printf("%s,%s,phase,%u,%d,%.1f\n", machine, STK_COMMIT, n_worker, WARM_UP, (all - one) / (STK_POOL_PHASES - 1));
     stk_pool_close(&pool);
     return 0;
 }

@@ -106,7 +106,7 @@ def limits():
     of_model, = bench('-p', '0', '-n', '4', '-r', '1', '--limits', '-t', '2')
     for limit in (alone['limits'], of_model['limits']):
         for key, least, most in (('read_bytes_per_s', 1e8, 2e13), ('int8_ops_per_s', 1e7, 1e15), ('float_ops_per_s', 1e7, 1e15), ('run_ns', 1, 1e9),
-                                 ('barrier_ns', 1, 1e9), ('buffer_bytes', 1e7, 1e12)):
+                                 ('phase_ns', 1, 1e9), ('buffer_bytes', 1e7, 1e12)):
             expect(least <= limit[key] <= most, f'{key} is {limit[key]}')
         expect(limit['n_threads'] == 2, f'{limit}')
     for key, least, most in (('layer_ns', 10, 1e9), ('router_ns', 10, 1e9), ('drive_bytes_per_s', 1e4, 1e12), ('drive_after_bytes_per_s', 1e4, 1e12)):
@@ -117,7 +117,7 @@ def limits():
     out = stoker('bench', '--limits', '-q', '-o', 'csv', '--cpu', 'ref').expect_success().out.decode()
     row, = csv.DictReader(io.StringIO(out))
     expect(row['cpu'] == 'ref' and float(row['read_bytes_per_s']) > 0, f'{out}')
-    expect('| a barrier |' in stoker('bench', '--limits', '-q').expect_success().out.decode(), 'no table')
+    expect('| a phase of a job |' in stoker('bench', '--limits', '-q').expect_success().out.decode(), 'no table')
 
 
 def picture():

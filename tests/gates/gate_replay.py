@@ -89,8 +89,8 @@ def what_if(model, trace):
     more = json.loads(stoker('replay', trace, '--slots', own['n_slot'] * 4, '--json').expect_success().out)
     expect(more['stats']['n_miss'] < own['stats']['n_miss'], f'{more["stats"]["n_miss"]} misses with 4 times the slots, {own["stats"]["n_miss"]} before')
     expect(more['stats']['n_lookup'] == own['stats']['n_lookup'], 'another number of lookups')
-    timed = json.loads(stoker('replay', trace, '--io', 'emu:1G,100us', '--json').expect_success().out)
-    expect(timed['virtual_ns'] >= 0.9 * own['stats']['bytes'], f'{timed["virtual_ns"]} ns for {own["stats"]["bytes"]} bytes at 1 G a second')
+    timed = json.loads(stoker('replay', trace, '--io', 'emu:1G,100us', '--predictor', 'none', '--json').expect_success().out)
+    expect(timed['virtual_ns'] >= 0.9 * timed['stats']['bytes'], f'{timed["virtual_ns"]} ns for {timed["stats"]["bytes"]} bytes at 1 G a second')
 
 
 def main():
@@ -113,7 +113,8 @@ def main():
             io = f'emu:200M,100us,reorder,eio={n}'
             check(f'replay {name}: EIO of read {n}, 3 layers ahead', ahead, 'eio', model, trace, predictor='gate', lookahead=3, tokens=60, ram=some, ctx=512, io=io)
         check(f'replay {name}: what if', what_if, model, trace)
-        check(f'replay {name}: a trace changes no counter', same_without_trace, model, trace, ram=some, **run)
+        # What is worth reading ahead depends on the clock.
+        check(f'replay {name}: a trace changes no counter', same_without_trace, model, trace, ram=some, predictor='none', **run)
         for n in (90, 120, 200):  # the first reads are those of dense weights
             check(f'replay {name}: after EIO of read {n}', disturbed, 'eio', model, trace, predictor='none', tokens=30, ram=some, ctx=512,
                   io=f'emu:2G,50us,reorder,eio={n}')

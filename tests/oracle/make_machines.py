@@ -46,7 +46,7 @@ CONTENTION = 136 / 119.5
 
 COMMON_SOURCES = {
     "limits.float_ops_per_s": "computed: half the 8-bit rate; no figure was found",
-    "limits.run_ns, limits.barrier_ns": "assumed: as this project's thread pool on two cores of a Xeon; not measured on this machine",
+    "limits.run_ns, limits.phase_ns": "assumed: as this project's thread pool on two cores of a Xeon; not measured on this machine",
     "drive.latency_ns": "computed: 64 KiB at depth 1 in 134 us less 17 us of transfer, a Gen4 drive without DRAM (0xBakeer#2)",
     "drive.bytes_per_s_computing": "assumed equal to bytes_per_s",
     "drive.compute_slowdown": "computed: what the drive writes, of the memory bandwidth",
@@ -74,7 +74,7 @@ def machine(name: str, read: float, drive: float, tok_s: dict[str, float], share
             "int8_ops_per_s": int8,
             "float_ops_per_s": int8 / 2,
             "run_ns": 5000,
-            "barrier_ns": 1000,
+            "phase_ns": 1000,
         },
         "drive": {
             "io": "uring",

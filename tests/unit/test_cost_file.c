@@ -36,7 +36,7 @@ static stk_cost_file sample(bool with_model) {
     f.int8_ops_per_s = 1.75e12;
     f.float_ops_per_s = 1.0 / 3 * 1e12;
     f.run_ns = 512.25;
-    f.barrier_ns = 99.5;
+    f.phase_ns = 99.5;
     f.drive_bytes_per_s = 1.8e9;
     f.drive_bytes_per_s_computing = 1.7e9;
     f.compute_slowdown = 1.09;
@@ -163,11 +163,11 @@ Test(cost_file, hostile_fields, .init = setup, .fini = teardown) {
     expect_refused(text, "\"stoker_cost\"", "\"stoker\"", "stoker_cost");
     expect_refused(text, "\"threads\":\t7", "\"threads\":\t-7", "threads");
     expect_refused(text, "\"threads\":\t7", "\"threads\":\t1e9", "threads");
-    expect_refused(text, "\"barrier_ns\":\t99.5", "\"barrier_ns\":\t1e999", "barrier_ns");
-    expect_refused(text, "\"barrier_ns\":\t99.5", "\"barrier_ns\":\t0", "barrier_ns");
-    expect_refused(text, "\"barrier_ns\":\t99.5", "\"barrier_ns\":\tnull", "barrier_ns");
-    expect_refused(text, "\"barrier_ns\":\t99.5", "\"barrier_ns\":\tNaN", "JSON");
-    expect_refused(text, "\"barrier_ns\":\t99.5", "\"barrier_ns\":\t{}", "barrier_ns");
+    expect_refused(text, "\"phase_ns\":\t99.5", "\"phase_ns\":\t1e999", "phase_ns");
+    expect_refused(text, "\"phase_ns\":\t99.5", "\"phase_ns\":\t0", "phase_ns");
+    expect_refused(text, "\"phase_ns\":\t99.5", "\"phase_ns\":\tnull", "phase_ns");
+    expect_refused(text, "\"phase_ns\":\t99.5", "\"phase_ns\":\tNaN", "JSON");
+    expect_refused(text, "\"phase_ns\":\t99.5", "\"phase_ns\":\t{}", "phase_ns");
     expect_refused(text, "\"Q4_K\"", "\"Q4_J\"", "Q4_K");
     expect_refused(text, "\"drive\":\t{", "\"drive\":\t[],\"x\":\t{", "drive");
     expect_refused(text, "\"expert_ns_per_byte\":\t[0.1,", "\"expert_ns_per_byte\":\t[", "9 numbers");

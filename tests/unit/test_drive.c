@@ -91,9 +91,17 @@ Test(drive, order_follows_the_seed_and_leaves_the_bandwidth) {
 
 Test(drive, demand_fills_the_depth_and_prefetches_leave_room) {
     cr_assert(stk_drive_takes(STK_IO_DEMAND, 4, 3) && !stk_drive_takes(STK_IO_DEMAND, 4, 4));
-    cr_assert(stk_drive_takes(STK_IO_PREFETCH, 4, 2) && !stk_drive_takes(STK_IO_PREFETCH, 4, 3));
+    cr_assert(stk_drive_takes(STK_IO_PREFETCH, 4, 1) && !stk_drive_takes(STK_IO_PREFETCH, 4, 2));
     cr_assert(!stk_drive_takes(STK_IO_PREFETCH, 1, 1), "a depth below that of prefetches holds for them too");
-    cr_assert_eq(stk_drive_piece(STK_IO_DEMAND, STK_IO_PIECE_BYTES, 1 << 20), STK_IO_PIECE_BYTES);
-    cr_assert_eq(stk_drive_piece(STK_IO_PREFETCH, STK_IO_PIECE_BYTES, 1 << 20), 256 << 10);
-    cr_assert_eq(stk_drive_piece(STK_IO_DEMAND, STK_IO_PIECE_BYTES, 4096), 4096);
+    cr_assert_eq(stk_drive_piece(STK_IO_DEMAND, STK_IO_PIECE_BYTES, 1 << 20, 0), STK_IO_PIECE_BYTES);
+    cr_assert_eq(stk_drive_piece(STK_IO_DEMAND, STK_IO_PIECE_BYTES, 4096, 1), 4096);
+    cr_assert_eq(stk_drive_piece(STK_IO_PREFETCH, STK_IO_PIECE_BYTES, 1 << 20, 0), 128 << 10, "a drive that is not known");
+    for (double speed = 0.001; speed < 100; speed *= 1.7) { /* GB/s */
+        uint32_t bytes = stk_drive_piece(STK_IO_PREFETCH, STK_IO_PIECE_BYTES, 1 << 20, speed);
+        cr_assert(bytes % 4096 == 0 && bytes >= 16 << 10 && bytes <= 256 << 10);
+        cr_assert(bytes / speed <= 100000 || bytes == 16 << 10, "0.1 ms of the drive");
+        cr_assert_eq(stk_drive_ahead_bytes(speed), 2 * (uint64_t)bytes);
+    }
+    cr_assert_eq(stk_drive_piece(STK_IO_PREFETCH, STK_IO_PIECE_BYTES, 5000, 3), 5000);
+    cr_assert_eq(stk_drive_piece(STK_IO_PREFETCH, 8192, 1 << 20, 3), 8192, "smaller pieces hold for them too");
 }

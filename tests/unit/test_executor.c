@@ -28,7 +28,7 @@ typedef struct world {
     const stk_decision *list;
     bool drained;
     uint32_t lost[MAX];
-    uint32_t prefetched[MAX], n_prefetched;
+    uint32_t prefetched[MAX], n_prefetched, stale[MAX], n_stale;
     bool halves;         /* gate and up arrive when half of the read's time is over */
     uint8_t phases[MAX]; /* computed, by decision */
     int fail_in;         /* enum call that fails, once */
@@ -151,7 +151,19 @@ static void do_sizes(void *p, uint32_t layer, uint32_t expert, uint64_t *payload
     *asked = 4096;
 }
 
-static const stk_world_ops ops = {now_ns, do_read, do_prefetch, do_want, do_reap, do_compute, do_drain, do_sizes, do_arrive_ns};
+static void do_backlog(void *p, uint64_t *demand, uint64_t *ahead) {
+    (void)p;
+    *demand = 3000;
+    *ahead = 6000;
+}
+
+static void do_stale(void *p, uint32_t key) {
+    world *w = p;
+    w->stale[w->n_stale++] = key;
+}
+
+static const stk_world_ops ops = {now_ns,   do_read,  do_prefetch,  do_want,    do_reap, do_compute,
+                                  do_drain, do_sizes, do_arrive_ns, do_backlog, do_stale};
 
 static void start(world *w, const stk_decision *list, uint32_t n, uint64_t read_ns, uint64_t compute_ns) {
     memset(w, 0, sizeof *w);
@@ -396,4 +408,61 @@ Test(executor, an_error_of_any_call_loses_nothing_twice) {
         cr_assert_eq(s.bytes, bytes, "call %d: %d bytes", call, (int)s.bytes);
         stk_executor_close(&x);
     }
+}
+
+/* Events of one expert, which the cache has there; prefetches go to other slots. */
+static void event_of(stk_executor *x, world *w, uint64_t step, uint32_t layer, const stk_decision *d) {
+    const atomic_int cancel = 0;
+    stk_event e = {.step = step, .layer = layer, .n_tok = 1};
+    w->list = d;
+    memset(w->phases, 0, sizeof w->phases);
+    w->owner[d->slot] = d->key;
+    w->landed[d->slot] = true;
+    cr_assert_eq(stk_executor_begin(x, layer, &e, d, 1), 0);
+    cr_assert_eq(stk_executor_finish(x, &cancel), 0);
+}
+
+Test(executor, what_is_read_ahead_in_vain_is_given_up_when_its_layer_has_come) {
+    enum { E = 8 };
+    world w;
+    stk_cost cost;
+    stk_executor *x;
+    start(&w, NULL, 0, 100, 1);
+    stk_cost_default(&cost);
+    cr_assert_eq(stk_executor_open(&x, &ops, &w, E, MAX, MAX, &cost), 0);
+    stk_decision hit[3], ahead[4];
+    for (uint32_t l = 0; l < 3; l++) hit[l] = make(l * E, STK_HIT, l, STK_NO_KEY, 0);
+    for (uint32_t i = 0; i < 4; i++) ahead[i] = make(E + E * (i / 2) + i, STK_ADMIT, 10 + i, STK_NO_KEY, 0);
+    event_of(x, &w, 0, 0, &hit[0]);
+    for (uint32_t i = 0; i < 4; i++) cr_assert_eq(stk_executor_prefetch(x, &ahead[i]), 0); /* two of layer 1, two of layer 2 */
+    hit[1] = ahead[0];
+    hit[1].kind = STK_HIT;
+    event_of(x, &w, 0, 1, &hit[1]);
+    cr_assert(w.n_stale == 1 && w.stale[0] == ahead[1].key, "one was wanted, one was not; layer 2 is still to come");
+    event_of(x, &w, 1, 0, &hit[0]);
+    cr_assert_eq(w.n_stale, 3, "the step ended before layer 2");
+    event_of(x, &w, 1, 2, &hit[2]);
+    cr_assert_eq(w.n_stale, 3);
+    stk_executor_close(&x);
+}
+
+Test(executor, tells_what_the_queues_have_to_do) {
+    stk_decision list[4];
+    for (uint32_t i = 0; i < 4; i++) list[i] = make(i, i < 2 ? STK_HIT : STK_ADMIT, i, STK_NO_KEY, 0);
+    world w;
+    stk_cost cost;
+    stk_gain_now now;
+    start(&w, list, 4, 100, 100);
+    stk_executor *x = open_executor(&w, &cost);
+    stk_event e = {.n_tok = 5};
+    cr_assert_eq(stk_executor_begin(x, 0, &e, list, 4), 0);
+    stk_executor_get_now(x, &now);
+    cr_assert(now.cost == &cost && now.n_tok == 5 && now.n_used == 4 && now.n_absent == 2);
+    cr_assert_float_eq(now.demand_ns, stk_cost_read_ns(&cost, 3000), 1e-6);
+    cr_assert_float_eq(now.ahead_ns, stk_cost_read_ns(&cost, 6000), 1e-6);
+    cr_assert_geq(now.cpu_ns, 2 * stk_cost_read_ns(&cost, 4096) + cost.nvme_latency_ns, "two reads");
+    w.now += 1000000000;
+    stk_executor_get_now(x, &now);
+    cr_assert_eq(now.cpu_ns, 0);
+    stk_executor_close(&x);
 }

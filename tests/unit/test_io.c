@@ -178,6 +178,38 @@ Test(io, demand_overtakes_prefetch) {
     ordered_close(&o);
 }
 
+Test(io, the_backlog_is_what_has_not_come_back) {
+    uint64_t bytes[STK_IO_PREFETCH + 1];
+    ordered o = ordered_open("emu:100M,1ms");
+    for (uint64_t i = 0; i < 4; i++) ordered_submit(&o, STK_IO_PREFETCH, 100 + i, i);
+    for (uint64_t i = 0; i < 3; i++) ordered_submit(&o, STK_IO_DEMAND, 200 + i, 8 + i);
+    stk_io_backlog(o.io, bytes);
+    cr_assert(bytes[STK_IO_DEMAND] == 3 * SLOT && bytes[STK_IO_PREFETCH] == 4 * SLOT);
+    stk_io_promote(o.io, 103);
+    stk_io_backlog(o.io, bytes);
+    cr_assert(bytes[STK_IO_DEMAND] == 4 * SLOT && bytes[STK_IO_PREFETCH] == 3 * SLOT);
+    expect_order(&o, (uint64_t[]){200, 201, 202, 103, 100, 101, 102}, 7);
+    stk_io_backlog(o.io, bytes);
+    cr_assert(bytes[STK_IO_DEMAND] == 0 && bytes[STK_IO_PREFETCH] == 0);
+    ordered_close(&o);
+}
+
+/* The model is never quicker than it says. */
+Test(io, the_speed_is_known_after_a_while) {
+    stk_io_counters c;
+    stk_io_done done;
+    ordered o = ordered_open("emu:100M,100us");
+    stk_io_get_counters(o.io, &c);
+    cr_assert_eq(c.bytes_per_ns, 0);
+    for (uint64_t i = 0; i < 2 * (1 << 20) / SLOT; i++) {
+        ordered_submit(&o, STK_IO_DEMAND, i, i % 8);
+        cr_assert_eq(stk_io_reap(o.io, &done, 1, true), 1);
+    }
+    stk_io_get_counters(o.io, &c);
+    cr_assert(c.bytes_per_ns > 0 && c.bytes_per_ns <= 0.1001, "%g", c.bytes_per_ns);
+    ordered_close(&o);
+}
+
 /* A tag may have several extents; all of them rise. */
 Test(io, promote_raises_prefetches_behind_the_demand) {
     ordered o = ordered_open("emu:100M,1ms");

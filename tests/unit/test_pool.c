@@ -1,4 +1,4 @@
-/* pool: runs, barriers and items under more and fewer workers than CPUs; the state of the workers' threads. */
+/* pool: runs, phases and items under more and fewer workers than CPUs; the state of the workers' threads. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <sched.h>
@@ -39,38 +39,6 @@ Test(pool, each_worker_is_called_once_a_run) {
         cr_assert_null(pool);
     }
 }
-
-typedef struct ring_ctx {
-    stk_pool *pool;
-    uint32_t n_worker, n_round;
-    uint32_t value[MAX];
-    _Atomic uint32_t n_wrong;
-} ring_ctx;
-
-/* Each round, every worker reads what its neighbour wrote in the round before. */
-static void ring(void *p, uint32_t worker) {
-    ring_ctx *ctx = p;
-    uint32_t neighbour = (worker + 1) % ctx->n_worker;
-    for (uint32_t round = 0; round < ctx->n_round; round++) {
-        ctx->value[worker] = round * 100 + worker;
-        stk_pool_barrier(ctx->pool, worker);
-        if (ctx->value[neighbour] != round * 100 + neighbour) atomic_fetch_add(&ctx->n_wrong, 1);
-        stk_pool_barrier(ctx->pool, worker);
-    }
-}
-
-static void check_ring(uint32_t n_worker, uint32_t n_run, uint32_t n_round) {
-    ring_ctx ctx = {.pool = open_pool(n_worker), .n_worker = n_worker, .n_round = n_round};
-    for (uint32_t run = 0; run < n_run; run++) stk_pool_run(ctx.pool, ring, &ctx);
-    cr_assert_eq(ctx.n_wrong, 0);
-    stk_pool_close(&ctx.pool);
-}
-
-Test(pool, barriers_order_memory_with_1_worker) { check_ring(1, 1000, 3); }
-Test(pool, barriers_order_memory_with_2_workers) { check_ring(2, 3000, 3); }
-Test(pool, barriers_order_memory_with_3_workers) { check_ring(3, 1000, 3); }
-Test(pool, barriers_order_memory_with_8_workers) { check_ring(8, 300, 3); }
-Test(pool, barriers_order_memory_with_64_workers) { check_ring(64, 10, 3); }
 
 /* Gaps longer than the spin, so that workers sleep and are woken. */
 Test(pool, sleeping_workers_wake) {

@@ -24,8 +24,11 @@ static stk_prefetch *begin(const char *predictor, uint32_t depth) {
                                                             .policy = "lru"}),
                  0, "%s", stk_error_detail());
     cr_assert_eq(
-        stk_prefetch_open(&p, &(stk_prefetch_config){predictor, NULL, depth, N_LAYER, N_EXPERT, K, 0, cache, NULL, NULL}), 0,
-        "%s", stk_error_detail());
+        stk_prefetch_open(
+            &p,
+            &(stk_prefetch_config){
+                .predictor = predictor, .depth = depth, .n_layer = N_LAYER, .n_expert = N_EXPERT, .k = K, .cache = cache}),
+        0, "%s", stk_error_detail());
     return p;
 }
 
@@ -43,7 +46,7 @@ static int choose(stk_prefetch *p, uint64_t s, uint32_t layer, stk_ahead **list)
     for (uint32_t d = 0; d < STK_PREDICT_DEPTH_MAX; d++)
         for (uint32_t e = 0; e < N_EXPERT; e++) scores[d][e] = e == d + 2 ? 0.6f : e == d + 3 ? 0.3f : 0.1f / (N_EXPERT - 2);
     const stk_lookahead look = {stk_prefetch_lookahead(p, layer, 1), 1, N_EXPERT, &scores[0][0]};
-    return stk_prefetch_choose(p, pe_one(&in, s, layer, K, N_EXPERT, 0, ids), &look, list);
+    return stk_prefetch_choose(p, pe_one(&in, s, layer, K, N_EXPERT, 0, ids), &look, NULL, list);
 }
 
 Test(prefetch, hears_as_many_routers_as_there_are_layers) {
@@ -96,7 +99,9 @@ Test(prefetch, reads_what_is_likely_and_absent_alone) {
 
 Test(prefetch, wrong_configurations_are_refused) {
     stk_prefetch *p;
-    cr_assert_eq(stk_prefetch_open(&p, &(stk_prefetch_config){"oracle", NULL, 1, N_LAYER, N_EXPERT, K, 0, NULL, NULL, NULL}),
-                 STK_EINVAL);
+    cr_assert_eq(
+        stk_prefetch_open(
+            &p, &(stk_prefetch_config){.predictor = "oracle", .depth = 1, .n_layer = N_LAYER, .n_expert = N_EXPERT, .k = K}),
+        STK_EINVAL);
     cr_assert(p == NULL && strstr(stk_error_detail(), "oracle"));
 }

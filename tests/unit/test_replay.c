@@ -134,8 +134,8 @@ Test(replay, verifies_a_run_that_reads_ahead) {
         }
         end(&r);
         check_verified(&r);
-        stk_replay_result plain = replay(&r, (stk_replay_options){0}),
-                          timed = replay(&r, (stk_replay_options){.io = "emu:20M,100us"});
+        stk_replay_result plain = replay(&r, (stk_replay_options){.ahead = STK_AHEAD_LIKELY}), /* by value, time decides */
+            timed = replay(&r, (stk_replay_options){.io = "emu:20M,100us", .ahead = STK_AHEAD_LIKELY});
         cr_assert(plain.stats.bytes == timed.stats.bytes && plain.stats.n_prefetch == timed.stats.n_prefetch);
         cr_assert(plain.stats.n_miss == timed.stats.n_miss && plain.stats.n_evict == timed.stats.n_evict);
         n_prefetch += r.stats.n_prefetch;

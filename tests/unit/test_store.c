@@ -265,6 +265,47 @@ Test(store, a_failed_read_ahead_is_read_again_when_it_is_wanted) {
         }
 }
 
+/* Cancelled in vain, before or after anything of it has come, and wanted at once or when the cancellation is over. */
+Test(store, what_was_given_up_as_stale_is_read_when_it_is_wanted_after_all) {
+    for (uint32_t came = 0; came < 2; came++)
+        for (int late = 0; late < 2; late++) {
+            fixture t;
+            uint64_t demand_bytes, ahead_bytes;
+            begin(&t, SLOW, 1, 2, false);
+            ahead(&t, 1, 3, STK_NO_KEY);
+            ahead(&t, 2, 2, STK_NO_KEY);
+            stk_store_backlog(t.store, &demand_bytes, &ahead_bytes);
+            cr_assert(demand_bytes == 0 && ahead_bytes > 0);
+            while (came && stk_store_pick(t.store, true) == 0) cr_assert_eq(stk_store_poll(t.store, true), 0);
+            if (came) cr_assert_gt(stk_store_settle(t.store), 0);
+            stk_store_stale(t.store, 1);
+            stk_store_stale(t.store, 0); /* nobody asked for it */
+            if (late) let_land(&t);
+            cr_assert_eq(want(&t, 1, 3, 2), 0);
+            stk_store_stale(t.store, 1); /* it is not stale any more */
+            (void)until_there(&t, 2);
+            if (!came) cr_assert(is_packed(&t, 1, 3), "late: %d", late);
+            let_land(&t);
+            stk_store_backlog(t.store, &demand_bytes, &ahead_bytes);
+            cr_assert(demand_bytes == 0 && ahead_bytes == 0);
+            end(&t);
+        }
+}
+
+Test(store, what_is_stale_and_not_wanted_is_not_read_on) {
+    fixture t;
+    stk_io_counters c;
+    begin(&t, SLOW, 1, 1, false);
+    ahead(&t, 0, 0, STK_NO_KEY);
+    stk_store_stale(t.store, 0);
+    let_land(&t);
+    stk_io_get_counters(t.io, &c);
+    cr_assert_leq(c.read_bytes, 16 << 10, "one piece was under way");
+    const uint32_t *keys;
+    cr_assert(stk_store_drain(t.store, &keys) == 1 && keys[0] == 0, "it is not there");
+    end(&t);
+}
+
 /* Gate and up may be in use while the rest is tried again. */
 Test(store, what_is_packed_is_not_read_again) {
     fixture t;

@@ -246,10 +246,10 @@ Test(virtual, a_read_ahead_that_began_is_waited_for_and_the_rest_yields) {
     two_layers(w, 0, 0, 1, 2); /* a wrong guess */
     end(w, &c);
     stk_replay_result r = run("emu:1G,0us");
-    /* A read ahead is in flight in three pieces of at most 256 KiB: 375 us into it its first part has landed, in two of them, and
-     * two pieces of its second and one of its third are under way, for 487 us more; then the demand's three, as ever. What of the
-     * read ahead is left is never waited for; what landed is packed while there is nothing better to do. */
-    double piece_us = 262.144, ahead_us = 2 * read_us + piece_us - 375;
+    /* A read ahead is in flight in two pieces of 96 KiB: 375 us into it, two of its second part are under way, the first of which
+     * began after 300 us; then the demand's three, as ever. What of the read ahead is left is not read; what landed is packed
+     * while there is nothing better to do. */
+    double piece_us = 98.304, ahead_us = read_us + 2 * piece_us - 375;
     double first = 300 + 3 * read_us + part_us + down_us, second = 300 + ahead_us + 3 * read_us + part_us + down_us;
     cr_assert_float_eq((double)r.virtual_ns, (first + second + 100) * 1e3, 1000);
     cr_assert(r.stats.n_prefetch == 1 && r.stats.n_prefetch_used == 0 && r.stats.n_miss == 2);
@@ -291,4 +291,22 @@ Test(virtual, reading_slows_down_the_work_beside_it) {
     cr_assert_float_eq((double)(beside.stats.expert_ns - alone.stats.expert_ns), 0.1 * (512 << 10), 10);
     cr_assert_eq(beside.stats.dense_ns, alone.stats.dense_ns, "nothing is read beside the dense part");
     cr_assert_eq(beside.virtual_ns, alone.virtual_ns, "it is waiting that gets shorter");
+}
+
+/* The same guess comes true a step later: what was given up is read again, on demand. */
+Test(virtual, what_was_given_up_as_stale_is_read_when_it_is_wanted_after_all) {
+    stk_trace_writer *w = begin_parts();
+    stk_cost c = costs();
+    two_layers(w, 0, 0, 1, 2);
+    two_layers(w, 1, 0, -1, 1);
+    end(w, &c);
+    stk_replay_result r = run("emu:1G,0us");
+    cr_assert(r.stats.n_prefetch == 1 && r.stats.n_prefetch_used == 1 && r.stats.n_miss == 2 && r.stats.n_hit == 2);
+    /* All but its first part, which is there and packed: it waits for the drive and down, as ever. */
+    double first = 300 + 3 * read_us + part_us + down_us,
+           second = 300 + read_us + 2 * 98.304 - 375 + 3 * read_us + part_us + down_us;
+    double third = 300 + up_us + down_us, fourth = 300 + 2 * read_us + part_us + down_us;
+    cr_assert_float_eq((double)r.virtual_ns, (first + second + 100 + third + fourth + 100) * 1e3, 1000, "%g",
+                       (double)r.virtual_ns * 1e-3 - (first + second + third + fourth + 200));
+    unlink(path);
 }

@@ -371,7 +371,7 @@ class LimitsStruct(Struct):
     int8_ops_per_s: F64
     float_ops_per_s: F64
     run_ns: F64
-    barrier_ns: F64
+    phase_ns: F64
     buffer_bytes: U64
     huge_bytes: U64
     cpu: Text
@@ -590,7 +590,7 @@ class ReplayOptionsStruct(Struct):
     predictor: Text
     predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
     predict_depth: U32
-    reserved: U32
+    ahead: U32
     profile: Text
     vram_bytes: U64
     mode: Text

@@ -42,7 +42,7 @@ class Limits:
     int8_ops_per_s: float
     float_ops_per_s: float
     run_ns: float
-    barrier_ns: float
+    phase_ns: float
     buffer_bytes: int
     huge_bytes: int
     cpu: str

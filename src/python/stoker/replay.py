@@ -29,6 +29,7 @@ from .units import as_int, parse_bytes
 
 _SCOPES: dict[Optional[str], int] = {"global": 0, "layer": 1, None: 2}
 _RESETS: dict[Optional[str], int] = {"none": 0, "sequence": 1}
+_AHEADS: dict[Optional[str], int] = {"value": 0, "likely": 1, "impact": 2}
 # Events that a ScorePolicy is shown at a time in a replay.
 _CHUNK = 1 << 16
 # The same for a BatchPredictor, whose answers are tables of probabilities.
@@ -88,6 +89,7 @@ def replay(
     params: Optional[str] = None,
     predictor: PredictorLike = None,
     predict_depth: int = 0,
+    ahead: str = "value",
     ram: Union[int, str, None] = None,
     slots: int = 0,
     fraction: float = 0,
@@ -111,7 +113,8 @@ def replay(
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
     :param predictor: what predicts the experts to read ahead: a built-in predictor's name, "none", or one in Python (see
         `stoker.Predictor`), without what only a live run knows; None or "gate": what the recorded run predicted. `predict_depth`: how
-        many layers ahead at most, up to 3; 0: as recorded, or 1.
+        many layers ahead at most, up to 3; 0: as recorded, or 1. `ahead`: how what of it is read ahead is chosen: "value", what saves more than it costs;
+        "likely", what is as likely used as not; "impact", HybriMoE's simulation, for comparison. The first and last want times.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
         profile's, else "global".
@@ -129,7 +132,7 @@ def replay(
     """
     if (ram is not None) + bool(slots) + bool(fraction) > 1:
         raise InvalidArgumentError("ram, slots and fraction exclude one another")
-    for name, value, known in (("scope", scope, _SCOPES), ("reset", reset, _RESETS)):
+    for name, value, known in (("scope", scope, _SCOPES), ("reset", reset, _RESETS), ("ahead", ahead, _AHEADS)):
         if value not in known:
             raise InvalidArgumentError(f"{name} '{value}'; there are {', '.join(text for text in known if text)}")
     traces: list[PathLike] = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
@@ -140,7 +143,7 @@ def replay(
     o.ram_bytes = parse_bytes(ram)
     o.n_slot = as_int(slots, "slots")
     o.fraction = fraction
-    o.scope, o.reset = _SCOPES[scope], _RESETS[reset]
+    o.scope, o.reset, o.ahead = _SCOPES[scope], _RESETS[reset], _AHEADS[ahead]
     o.expert_bytes = parse_bytes(expert_bytes)
     o.seed = as_int(seed, "seed", high=2**64 - 1)
     for name, text in (("params", params), ("io", io)):

@@ -87,12 +87,13 @@ def test_live_and_replay_predict_the_same(tmp_path: Path, kind: Any, depth: int)
     assert 0 <= predicted.precision <= 1
     assert text == run(tmp_path / "none.trace", "none")[2]
     assert decisions(stoker.replay(path, verify=True)) == decisions(stats)
-    again = stoker.replay(path, predictor=kind, predict_depth=depth)
-    assert decisions(again) == decisions(stats)
+    # What of it is worth reading depends on the clock of the live run; what is predicted does not.
+    again = stoker.replay(path, predictor=kind, predict_depth=depth, ahead="likely")
+    assert again.stats.n_lookup == stats.n_lookup
     assert again.predicted[0].recall == predicted.recall == again.recall
     assert again.predicted[depth].n_event == 0
-    timed = stoker.replay(path, predictor=kind, predict_depth=depth, io="emu:1G,50us")
-    assert decisions(timed) == decisions(stats)
+    timed = stoker.replay(path, predictor=kind, predict_depth=depth, io="emu:1G,50us", ahead="likely")
+    assert decisions(timed) == decisions(again)
     assert timed.tokens_per_second > 0
     assert stoker.replay(path, predictor="none").stats.n_prefetch == 0
     if isinstance(live, After):
