@@ -20,6 +20,7 @@
 #include "predictor_user.h"
 #include "profile_file.h"
 #include "replay.h"
+#include "shape.h"
 #include "spec.h"
 #include "virtual.h"
 
@@ -28,6 +29,7 @@ typedef struct replay {
     const stk_replay_inside *inside;
     stk_profile_file profile; /* of o.profile; without one all 0 */
     stk_source *source;
+    stk_trace_header shape; /* of o.model or o.model_shape; else all 0 */
     const stk_trace_header *header;
     stk_budget budget;
     stk_cache *cache;
@@ -51,6 +53,10 @@ void stk_replay_options_default(stk_replay_options *o) {
     memset(o, 0, sizeof *o);
     o->struct_bytes = sizeof *o;
     o->scope = STK_SCOPE_AUTO;
+}
+
+static stk_source_options source_options(const replay *r) {
+    return (stk_source_options){r->o.expert_bytes, r->shape.n_layer ? &r->shape : NULL};
 }
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
@@ -218,7 +224,8 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
     stk_source *s;
     stk_trace_record record;
     stk_tally tally = {.max_seq = INT64_MIN}; /* tells where sequences begin */
-    int rc = stk_source_open(&s, paths, n, &(stk_source_options){r->o.expert_bytes});
+    stk_source_options options = source_options(r);
+    int rc = stk_source_open(&s, paths, n, &options);
     while (rc >= 0 && (rc = stk_source_read(s, &record)) == 1) {
         bool clear = record.kind == STK_TRACE_CLEAR;
         if (record.kind == STK_TRACE_EVENT) rc = stk_future_add(r->future, record.event.layer, &record.event);
@@ -344,7 +351,10 @@ static int open_timed(replay *r, const char *path) {
 
 static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(check_options(&r->o, n));
-    STK_TRY(stk_source_open(&r->source, paths, n, &(stk_source_options){r->o.expert_bytes}));
+    int shaped = stk_shape_choose(r->o.model, r->o.model_shape, &r->shape);
+    if (shaped < 0) return shaped;
+    stk_source_options options = source_options(r);
+    STK_TRY(stk_source_open(&r->source, paths, n, &options));
     r->header = stk_source_header(r->source);
     const stk_source_info *info = stk_source_get_info(r->source);
     if (r->o.verify && !(info->recorded && r->header->policy[0]))
@@ -374,6 +384,7 @@ static void close_replay(replay *r) {
     stk_tally_close(&r->tally);
     stk_budget_close(&r->budget);
     stk_source_close(&r->source);
+    stk_shape_close(&r->shape);
 }
 
 /* ---- The timed path ----------------------------------------------------------------------------------------------------- */

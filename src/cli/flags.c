@@ -9,8 +9,12 @@ enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: what every JSON reader keeps */
 
 const cli_option cli_options[] = {
-    {CLI_TUNE, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
-     "the model that the traces are of: checked, and named in the profile"},
+    {CLI_TUNE, 'm', "model", "gguf", "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+     "the model that the traces are of: checked, named in the profile, and how large its experts are"},
+    {CLI_REPLAY, 'm', "model", "gguf", "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+     "the model that traces of other tools are of: how large its experts are, and where they lie"},
+    {CLI_REPLAY | CLI_TUNE, 0, "model-shape", NULL, "SHAPE", CLI_TEXT, 0, 0, AT(shape), NULL,
+     "the same without a file: a shape of `stoker synth`, as qwen3-30b-a3b or qwen3-30b-a3b:Q8_0 (default: Q4_K_M)"},
     {ENGINE | CLI_DOCTOR, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
      "the model, a GGUF file; of a split model any part"},
 
@@ -73,6 +77,8 @@ const cli_option cli_options[] = {
     {ENGINE | CLI_DOCTOR, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
      "memory for experts, as 512M or 8G (default: what is free, less a margin)"},
     {CLI_REPLAY, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL, "memory for experts (default: as recorded)"},
+    {CLI_REPLAY, 0, "tier", NULL, "LIST", CLI_TEXT, 0, 0, AT(tier), NULL,
+     "memory for experts tier by tier, instead of --ram: ram=24G,nvme"},
     {CLI_TUNE, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
      "memory for experts to tune for (default: as recorded)"},
     {CLI_TUNE, 0, "fraction", NULL, "F", CLI_REAL, 0, 1, AT(fraction), NULL,

@@ -160,28 +160,47 @@ static int write_csv(const char *path, const stk_replay_detail *d) {
 
 /* ---- The verb ----------------------------------------------------------------------------------------------------------- */
 
-static int check(const cli_settings *s) {
-    int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0);
-    if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --slots and --fraction exclude one another");
-    if (s->verify &&
-        (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
-        return cli_fail(CLI_USAGE, "replay",
-                        "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope, --reset, "
-                        "--predictor or --profile");
+/* ram=SIZE,nvme: what lies over what, the drive last. */
+static int parse_tiers(const char *text, uint64_t *ram_bytes) {
+    static const char ram[] = "ram=";
+    char size[32];
+    size_t n = strcspn(text, ",");
+    if (strncmp(text, ram, sizeof ram - 1) != 0 || strcmp(text + n, ",nvme") != 0)
+        return cli_fail(CLI_USAGE, "--tier", "'%s': tiers are ram=SIZE,nvme, the drive last", text);
+    snprintf(size, sizeof size, "%.*s", (int)(n - (sizeof ram - 1)), text + sizeof ram - 1);
+    if (n - (sizeof ram - 1) >= sizeof size || !cli_size_parse(size, ram_bytes) || !*ram_bytes)
+        return cli_fail(CLI_USAGE, "--tier", "'%s' is no size such as 512M or 8G", size);
     return CLI_OK;
 }
 
-static void options_of(const cli_settings *s, stk_replay_options *o) {
+static int check(const cli_settings *s) {
+    int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0) + (s->tier != NULL);
+    uint64_t unused;
+    if (s->tier && parse_tiers(s->tier, &unused) != CLI_OK) return CLI_USAGE;
+    if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --tier, --slots and --fraction exclude one another");
+    if (s->verify &&
+        (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
+        return cli_fail(
+            CLI_USAGE, "replay",
+            "--verify repeats one recorded run: it takes no --ram, --tier, --slots, --fraction, --policy, --scope, --reset, "
+            "--predictor or --profile");
+    return CLI_OK;
+}
+
+static void options_of(const cli_settings *s, const stk_model *model, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
     stk_replay_options_default(o);
     o->verify = s->verify;
     o->ram_bytes = s->ram_bytes;
+    if (s->tier) (void)parse_tiers(s->tier, &o->ram_bytes); /* checked */
     o->n_slot = (uint64_t)s->n_slot;
     o->fraction = s->fraction;
     o->scope = !s->scope ? STK_SCOPE_AUTO : strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
     o->predictor = s->predictor;
     o->predict_depth = (uint32_t)s->n_ahead;
     o->profile = s->profile;
+    o->model = model;
+    o->model_shape = s->shape;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
     o->policy = s->policy;
     o->io = s->io;
@@ -212,9 +231,9 @@ static int layers_open(const cli_settings *s, stk_replay_detail *d) {
 }
 
 /* Where sequences follow one another and nobody asked for one way, both are told. */
-static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *cold) {
+static int replay_both(const cli_settings *s, const stk_model *model, figures *f, stk_replay_detail *cold) {
     stk_replay_options o;
-    options_of(s, &o);
+    options_of(s, model, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
     if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;
@@ -231,12 +250,18 @@ static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *col
 int cli_replay(const cli_settings *s) {
     figures f = {.result = {.struct_bytes = sizeof f.result}, .detail = {.struct_bytes = sizeof f.detail}};
     stk_replay_detail cold = {.struct_bytes = sizeof cold};
+    stk_model *model = NULL;
     int rc = check(s);
+    if (rc == CLI_OK && s->model) {
+        int opened = stk_model_open(&model, s->model);
+        if (opened < 0) rc = cli_fail_stk(opened, "opening the model");
+    }
     if (rc == CLI_OK && s->csv) rc = layers_open(s, &f.detail);
-    if (rc == CLI_OK) rc = replay_both(s, &f, &cold);
+    if (rc == CLI_OK) rc = replay_both(s, model, &f, &cold);
     if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
     if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
     if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : report(s, &f);
     free(f.detail.layers);
+    stk_model_close(&model);
     return rc;
 }

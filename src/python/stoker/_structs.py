@@ -520,6 +520,8 @@ class ReplayOptionsStruct(Struct):
     predict_depth: U32
     reserved: U32
     profile: Text
+    model: Address
+    model_shape: Text
 
 
 @layout
@@ -546,6 +548,7 @@ class TuneOptionsStruct(Struct):
     state: Text
     progress: Annotated[Any, ProgressFn]
     progress_user: Address
+    model_shape: Text
 
 
 @layout
@@ -558,7 +561,7 @@ class TuneResultStruct(Struct):
     scope: U32
     fitted: U32
     depth: U32
-    reserved: U32
+    n_tied: U32
     ram_bytes: U64
     n_sequence: U64
     n_token: U64
@@ -571,6 +574,9 @@ class TuneResultStruct(Struct):
     margin: F64
     margin_low: F64
     margin_high: F64
+    tie_margin: F64
+    cache_hit_rate: F64
+    default_cache_hit_rate: F64
     policy: Annotated[bytes, c.c_char * 256]
     predictor: Annotated[bytes, c.c_char * 256]
 

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 
@@ -20,7 +21,7 @@ from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
 from ._predictor_hooks import PredictorHooks, PredictorLike
 from .errors import HookError, InvalidArgumentError, StokerError
-from .model import PathLike, encode_path
+from .model import Model, PathLike, encode_path
 from .policy import Events
 from .trace import Trace
 from .units import as_int, parse_bytes
@@ -95,6 +96,8 @@ def replay(
     cost: Optional[PathLike] = None,
     expert_bytes: Union[int, str, None] = None,
     profile: Optional[PathLike] = None,
+    model: Optional[Model] = None,
+    model_shape: Optional[str] = None,
     seed: int = 0,
     verify: bool = False,
     progress: Optional[Callable[[str, int, int], object]] = None,
@@ -116,6 +119,8 @@ def replay(
     :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", to predict times with; `cost`: where the computing times
         come from, a trace that measured them or a file of `calibrate`, whose drive it is without `io`; None: the trace's own.
     :param expert_bytes: of traces of other tools, in place of what they say.
+    :param model: the model that traces of other tools are of, which says how large its experts are; or `model_shape`: a shape of `synth`,
+        "qwen3-30b-a3b" or with a type "qwen3-30b-a3b:Q8_0".
     :param profile: a file of `tune`: its budget, policy, scope and predictor where none are given.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.
@@ -139,7 +144,7 @@ def replay(
     o.scope, o.reset = _SCOPES[scope], _RESETS[reset]
     o.expert_bytes = parse_bytes(expert_bytes)
     o.seed = as_int(seed, "seed", high=2**64 - 1)
-    for name, text in (("params", params), ("io", io)):
+    for name, text in (("params", params), ("io", io), ("model_shape", model_shape)):
         if text is not None:
             setattr(o, name, text.encode())
     for name, path in (("cost", cost), ("profile", profile)):
@@ -165,7 +170,9 @@ def replay(
         o.predictor = str(predictor).encode()
     detail, layers = _detail(traces[0] if traces else "")
     o.detail = c.pointer(detail)
-    rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
+    with model._use() if model is not None else nullcontext() as handle:
+        o.model = handle
+        rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
     for each in (hooks, predicts):
         if rc < 0 and each is not None:
             each.raise_failed_open()
