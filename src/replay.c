@@ -38,6 +38,7 @@ typedef struct replay {
     stk_tally tally;
     stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
     stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
+    stk_gates gates;        /* what was recorded as said by routers ahead, for it; without its arrays: it does not listen */
     uint32_t depth;         /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
     /* Of the timed path: */
     stk_executor *executor;
@@ -299,7 +300,7 @@ static int open_cache(replay *r, const char *const *paths, uint32_t n) {
 
 /*
  * A predictor of the caller's choice, in place of what was recorded. What routers ahead said depends on hidden states, so that it
- * is in the trace alone: "gate" is what was recorded.
+ * is in the trace alone: "gate" is what was recorded, and others that listen to routers hear that.
  */
 static int open_prefetch(replay *r) {
     const stk_trace_header *h = r->header;
@@ -313,6 +314,8 @@ static int open_prefetch(replay *r) {
     r->depth = 0;
     if (!own && strcmp(name, "none") == 0) return STK_OK;
     stk_spec spec = stk_spec_parse(own ? "" : name);
+    const stk_predictor_ops *ops = own ? NULL : stk_predictor_find(spec.name);
+    if (ops && ops->wants_lookahead) STK_TRY(stk_gates_open(&r->gates, h->n_expert, h->k, depth));
     return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = spec.name,
                                                                   .params = spec.params,
                                                                   .depth = depth,
@@ -330,6 +333,7 @@ static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
     r->virtual.prefetch = r->prefetch;
+    r->virtual.gates = r->gates.scores ? &r->gates : NULL;
     r->virtual.depth = r->depth;
     STK_TRY(open_times(r, path));
     uint32_t most = 1; /* a resize may give a class a slot for every expert */
@@ -377,6 +381,7 @@ static void close_replay(replay *r) {
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
     stk_prefetch_close(&r->prefetch);
+    stk_gates_close(&r->gates);
     stk_profile_file_fini(&r->profile);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
@@ -504,6 +509,7 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .tally = &r->tally,
                     .chooser = r->chooser,
                     .prefetch = r->prefetch,
+                    .gates = r->gates.scores ? &r->gates : NULL,
                     .depth = r->depth,
                     .ahead = ahead,
                     .stepped = r->inside->stepped,

@@ -771,8 +771,8 @@ typedef struct stk_replay_options {
     stk_replay_detail *detail; /* NULL, or where further figures go */
     const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
     const char *predictor; /* NULL or "gate": what the trace recorded is read ahead, chosen anew; "none": nothing; another one, as
-                              in stk_engine_options, works on the trace's events, without what only a live run knows (the routers
-                              of layers ahead); not with verify, which repeats what was */
+                              in stk_engine_options, works on the trace's events and hears what was recorded of routers ahead, one
+                              token at a time; not with verify, which repeats what was */
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
     uint32_t predict_depth;                     /* layers ahead at most; 0: all that were recorded, or 1 */
     uint32_t reserved;

@@ -118,7 +118,7 @@ const cli_option cli_options[] = {
      " crosslayer, tokenid, matrices, path, mix (all of these) or none;"
      " NAME:PARAMETER=VALUE,... sets parameters (`stoker help predictors`; default: as in the profile, else gate)"},
     {CLI_REPLAY, 0, "predictor", NULL, "NAME", CLI_TEXT, 0, 0, AT(predictor), NULL,
-     "what is read ahead: gate, what the run recorded; none; or a predictor of run that works on the trace alone"
+     "what is read ahead: gate, what the run recorded; none; or a predictor of run that works on the trace"
      " (default: as recorded)"},
     {ENGINE | CLI_REPLAY, 0, "lookahead", NULL, "N", CLI_INT, 1, 3, AT(n_ahead), NULL,
      "layers that the predictor looks ahead (default: as in the profile or recorded, else 1)"},
