@@ -72,7 +72,7 @@ def resized():
     """A cache for each layer with a profile's shares, resized while it runs, verifies and writes the same text."""
     plain = json.loads(stoker(*RUN, '-n', 48, '--json', '-q').expect_success().out)
     for profile in (WORK / 'tune-2.profile', WORK / 'tune-3.profile'):
-        out, _ = with_profile(profile, '--resize-at', '16=8M,32=5M')
+        out, _ = with_profile(profile, '--resize-at', '16=8M,32=7M')
         expect(out['tokens'] == plain['tokens'], 'other text')
 
 
