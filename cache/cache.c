@@ -48,7 +48,7 @@ static int check_config(const stk_cache_config *config, const stk_policy_ops *op
         uint32_t i = config->layer_class[layer];
         if (i >= config->n_class) return stk_fail(STK_EINVAL, "cache: layer %u is of class %u of %u", layer, i, config->n_class);
         const stk_cache_class *class = &config->classes[i];
-        STK_TRY(stk_residency_check(ops, i, class->n_slot, class->n_transit, config->k));
+        if (!config->partial) STK_TRY(stk_residency_check(ops, i, class->n_slot, class->n_transit, config->k));
     }
     return 0;
 }
@@ -83,7 +83,7 @@ static int measure_state(stk_cache *c, const struct class *class) {
     int64_t bytes = c->ops->save(class->policy, NULL, 0);
     if (bytes < 0) return (int)bytes;
     c->state_bytes = STK_MAX(c->state_bytes, (size_t)bytes);
-    return c->ops->resized(class->policy, class->n_slot);
+    return c->ops->resized(class->policy, STK_MAX(class->n_slot, 1u));
 }
 
 static int open_class(stk_cache *c, struct class *class, const stk_cache_config *config, uint32_t i) {
@@ -97,7 +97,7 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
     stk_residency_empty(class);
     const stk_policy_config policy = {.n_key = class->n_local,
                                       .n_expert = c->n_expert,
-                                      .n_slot = class->n_slot,
+                                      .n_slot = STK_MAX(class->n_slot, 1u), /* of a class without slots nothing is asked */
                                       .seed = config->seed + i,
                                       .params = config->params,
                                       .future = c->future,
@@ -353,6 +353,54 @@ int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, co
     c->counters.n_wave += pass.wave + 1;
     *list = c->list;
     return (int)c->n_keys;
+}
+
+/* ---- A tier in front of another ----------------------------------------------------------------------------------------- */
+
+int stk_cache_lookup(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) {
+    stk_cache *c = cache;
+    STK_TRY(begin_event(c, layer, event));
+    struct event_pass pass = {.class = c->latest, .to_key = layer * c->n_expert - c->local_of[layer]};
+    STK_TRY(c->ops->touch(pass.class->policy, event, c->keys, c->n_keys));
+    decide_hits(c, &pass, event);
+    c->counters.n_hit += pass.n_done;
+    for (uint32_t j = 0; j < pass.n_miss; j++) {
+        uint32_t i = c->misses[j];
+        c->list[pass.n_done++] = (stk_decision){.key = c->keys[i] + pass.to_key,
+                                                .expert = event->distinct[i],
+                                                .kind = STK_AWAY,
+                                                .n_tok = event->counts[i],
+                                                .victim = STK_NO_KEY};
+    }
+    c->counters.n_event++;
+    c->counters.n_wave++;
+    c->counters.n_lookup += c->n_keys;
+    c->counters.n_pair += pass.n_pair;
+    c->counters.n_miss += pass.n_miss;
+    *list = c->list;
+    return (int)c->n_keys;
+}
+
+int stk_cache_admit(stk_cache *cache, uint32_t key, bool ask, stk_decision *decision) {
+    stk_cache *c = cache;
+    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: expert %u of %u cannot be taken in", key, c->n_key);
+    struct class *class = stk_residency_class(c, key);
+    uint32_t local = stk_residency_local(c, key), slot, victim;
+    if (c->slot_of[key] >= 0 || class->n_slot == 0) return 0;
+    int rc = ask && c->ops->admit ? c->ops->admit(class->policy, local) : 1;
+    if (rc <= 0) return rc;
+    rc = take_slot(c, class, &slot, &victim);
+    if (rc <= 0) return rc;
+    STK_TRY(insert(c, class, key, local, slot, STK_WHY_DEMAND));
+    *decision =
+        (stk_decision){.key = key, .expert = (uint16_t)(key % c->n_expert), .kind = STK_ADMIT, .slot = slot, .victim = victim};
+    return 1;
+}
+
+bool stk_cache_is_coming(const stk_cache *cache, uint32_t key) { return key < cache->n_key && stk_bit_has(cache->coming, key); }
+
+uint32_t stk_cache_n_free(const stk_cache *cache, uint32_t key) {
+    return key < cache->n_key ? stk_residency_class(cache, key)->n_free : 0;
 }
 
 int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {

@@ -36,15 +36,17 @@ typedef struct stk_cache_config {
     uint64_t seed;
     const stk_future *future; /* of the events that will come, for policies that need it; borrowed until close; NULL: none */
     void *ops_user;           /* for ops->open */
+    bool partial;             /* a tier in front of another: classes of any number of slots, without transit; its events go
+                                 through stk_cache_lookup */
 } stk_cache_config;
 
-enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT };
+enum stk_decision_kind { STK_HIT, STK_ADMIT, STK_TRANSIT, STK_AWAY };
 #define STK_NO_KEY 0xffffffffu
 
 typedef struct stk_decision {
     uint32_t key; /* layer * n_expert + expert */
     uint16_t expert;
-    uint8_t kind;    /* enum stk_decision_kind */
+    uint8_t kind;    /* enum stk_decision_kind; STK_AWAY: missed, and nothing is decided; without slot */
     uint8_t coming;  /* a hit, the first since the expert's prefetch was issued: its bytes may still be on their way */
     uint32_t n_tok;  /* tokens of the event that use it */
     uint32_t slot;   /* in the layer's class */
@@ -79,6 +81,13 @@ void stk_cache_close(stk_cache **cache);
  * or a policy's own error: nothing that was to be read for the event stays.
  */
 int stk_cache_event(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
+
+/* The event of a partial cache: *list as that of stk_cache_event, but what is missed is STK_AWAY; whoever chooses what enters
+ * asks stk_cache_admit. Errors: STK_EINVAL, as above. */
+int stk_cache_lookup(stk_cache *cache, uint32_t layer, const stk_event *event, const stk_decision **list) STK_CHECKED;
+/* Takes an absent expert in: 1 and *decision (STK_ADMIT, no tokens); 0 where `ask` is set and the policy refuses, or no slot is
+ * free and nobody may leave. */
+int stk_cache_admit(stk_cache *cache, uint32_t key, bool ask, stk_decision *decision) STK_CHECKED;
 
 /* Takes an expert in ahead of its use, if it is absent, the policy admits it, and a slot is free or a victim not busy: 1 and
  * *decision (STK_ADMIT, no tokens), 0 if not. From then on it is a hit. Until its layer's event it leaves only where that event,
@@ -121,6 +130,10 @@ int stk_cache_load(stk_cache *cache, const void *data, size_t bytes) STK_CHECKED
 /* Everything that is `coming` is there: nothing was prefetched for what the next events find. */
 void stk_cache_arrived(stk_cache *cache);
 
+/* Whether a resident expert was read ahead and has not been used since: its bytes may be on their way. */
+bool stk_cache_is_coming(const stk_cache *cache, uint32_t key);
+/* Free slots of the class of an expert. */
+uint32_t stk_cache_n_free(const stk_cache *cache, uint32_t key);
 /* Slot of a resident key, or -1. */
 int32_t stk_cache_slot(const stk_cache *cache, uint32_t key);
 void stk_cache_get_counters(const stk_cache *cache, stk_cache_counters *counters);

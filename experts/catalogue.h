@@ -9,6 +9,10 @@
  * In a slot each matrix has a region: [lead and alignment slack | rows as read], packed in place to the region's start
  * (layout.h). Layers are those of the model; one without experts has no class and no extents.
  *
+ * The experts of a packed model lie in the file as in a slot, the three matrices side by side in their layout, each at a multiple
+ * of 256 bytes, and all filled up to a multiple of 4,096. Such an expert is one contiguous range, is read to the start of its
+ * slot, and needs no packing.
+ *
  * Who may call it: src/. Threads: immutable. Ownership: what the calls return belongs to the catalogue.
  */
 #ifndef STK_CATALOGUE_H
@@ -24,7 +28,7 @@ typedef struct stk_part_shape {
     uint32_t n_rows, n_in;
     uint64_t file_bytes; /* rows as stored */
     uint64_t packed_bytes;
-    uint64_t slot_offset; /* of the packed matrix, and of its region; a multiple of 4,096 */
+    uint64_t slot_offset; /* of the packed matrix, and of its region; a multiple of 4,096, of 256 in a packed model */
     uint64_t land_offset; /* aligned reads start here or later, so that packing in place is safe */
 } stk_part_shape;
 
@@ -50,9 +54,13 @@ typedef struct stk_layer_experts {
     enum stk_type type[STK_N_PART];
     uint32_t n_rows[STK_N_PART], n_in[STK_N_PART];
     const stk_extent *extent[STK_N_PART]; /* [n_expert] each, borrowed during the call */
+    const stk_extent *packed;             /* [n_expert] in place of these: a packed model's, at multiples of 4,096 */
 } stk_layer_experts;
 
-/* Errors: STK_ENOMEM, STK_EFORMAT (shapes that no slot can hold). */
+/* How an expert of such a layer lies in a packed file; slot_bytes is the distance of two. Errors: STK_EFORMAT. */
+int stk_class_packed(const stk_layer_experts *layer, stk_class *out) STK_CHECKED;
+
+/* All layers are packed, or none. Errors: STK_ENOMEM, STK_EFORMAT (shapes that no slot can hold). */
 int stk_catalogue_open(stk_catalogue **out, uint32_t n_layer, uint32_t n_expert, const stk_layer_experts *layers) STK_CHECKED;
 void stk_catalogue_close(stk_catalogue **cat);
 /* The same experts with a class for each layer, in the order of layers: for caches of single layers. Errors: STK_ENOMEM. */
@@ -65,11 +73,19 @@ const stk_class *stk_catalogue_class(const stk_catalogue *cat, uint32_t cls);
 uint32_t stk_catalogue_layer_class(const stk_catalogue *cat, uint32_t layer);
 stk_extent stk_catalogue_extent(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part);
 
-/* The aligned read that brings one part into a slot: from `*offset` (a multiple of align) `*bytes` bytes, to slot + *slot_offset;
- * the rows then start at slot + *rows_offset. align is a power of two <= STK_DIRECT_ALIGN. */
+/* Whether experts lie packed: what has been read is in its layout. */
+bool stk_catalogue_packed(const stk_catalogue *cat);
+
+/*
+ * The aligned read that brings one part into a slot: from `file_offset` (a multiple of align) `bytes` bytes, to slot +
+ * slot_offset; the rows then start at slot + rows_offset. align is a power of two <= STK_DIRECT_ALIGN. The read of a packed
+ * expert brings several parts: up comes with gate, and down with both where all are small; a part that comes with another has no
+ * bytes to read.
+ */
 typedef struct stk_part_read {
     uint64_t file_offset, bytes, slot_offset, rows_offset;
     uint32_t file;
+    uint8_t parts; /* bits 1 << enum stk_part of what it brings */
 } stk_part_read;
 void stk_catalogue_read(const stk_catalogue *cat, uint32_t layer, uint32_t expert, enum stk_part part, uint32_t align,
                         stk_part_read *out);

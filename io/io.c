@@ -28,7 +28,8 @@ typedef struct extent {
     uint64_t number;       /* from 1, in the order of submission */
     uint64_t issued_bytes; /* handed out as pieces */
     uint64_t error_offset;
-    uint32_t n_piece; /* in flight */
+    uint64_t begin_ns, end_ns; /* as in stk_io_done */
+    uint32_t n_piece;          /* in flight */
     uint32_t prev, next;
     int status;
     int errnum; /* of STK_EIO; 0: the file ends too early */
@@ -126,6 +127,7 @@ static void complete(stk_io *io, uint32_t i) {
         memset((char *)e->ask.dst + there, 0, e->ask.bytes - there);
     }
     stk_io_file_drop(file, e->ask.offset, e->ask.bytes);
+    if (e->begin_ns) e->end_ns = stk_now_ns();
     io->counters.n_read++;
     io->counters.n_late += e->late;
     list_push(io, &io->done, i);
@@ -264,6 +266,7 @@ static void pump(stk_io *io) {
         for (uint32_t i = 0; i < io->n_batch; i++) {
             io->batch[i]->flying = true;
             io->batch[i]->direct = io->files[io->batch[i]->file].direct;
+            if (!io->extents[io->batch[i]->read].begin_ns) io->extents[io->batch[i]->read].begin_ns = now;
         }
         io->backend.ops->submit(io->backend.state, io->batch, io->n_batch);
         io->n_flying += io->n_batch;
@@ -338,7 +341,7 @@ static stk_io_done pop_done(stk_io *io) {
     uint32_t i = io->done.head;
     extent *e = &io->extents[i];
     list_remove(io, &io->done, i);
-    stk_io_done done = {.tag = e->ask.tag, .status = e->status};
+    stk_io_done done = {e->ask.tag, e->status, e->begin_ns, e->end_ns};
     const stk_io_file *file = &io->files[e->ask.file];
     unsigned long long offset = e->error_offset;
     if (e->status == STK_EIO && e->errnum)

@@ -50,7 +50,8 @@ typedef struct stk_io_read {
 
 typedef struct stk_io_done {
     uint64_t tag;
-    int status; /* 0, STK_EIO (the detail of this thread says which file and offset), STK_ECANCELED */
+    int status;                /* 0, STK_EIO (the detail of this thread says which file and offset), STK_ECANCELED */
+    uint64_t begin_ns, end_ns; /* when its first piece was handed to the drive, and its last was back; 0: none was */
 } stk_io_done;
 
 typedef struct stk_io_counters {

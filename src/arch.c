@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "event.h"
-#include "model.h"
+#include "packed.h"
 
 /* ---- Families ----------------------------------------------------------------------------------------------------------- */
 
@@ -85,6 +85,7 @@ int stk_arch_find(const stk_family **out, const stk_gguf *g) {
     const char *key = "general.architecture";
     stk_gguf_string arch;
     int found = stk_gguf_str(g, key, &arch);
+    if (found == 1 && strcmp(arch.text, STK_PACKED_ARCH) == 0) found = stk_gguf_str(g, key = STK_PACKED_ARCH_KEY, &arch);
     if (found < 0) return found;
     if (found == 0) return stk_fail(STK_EFORMAT, "%s: metadata key %s is missing", stk_gguf_path(g, 0), key);
     char supported[256] = "";

@@ -94,6 +94,23 @@ void stk_log(int level, const char *fmt, ...) {
     log_sink(log_user, level, line);
 }
 
+void stk_struct_give(void *theirs, size_t bytes, const void *own, size_t own_bytes) {
+    uint32_t struct_bytes = (uint32_t)bytes;
+    if (!theirs || bytes < sizeof struct_bytes) return;
+    memset(theirs, 0, bytes);
+    memcpy(theirs, own, STK_MIN(bytes, own_bytes));
+    memcpy(theirs, &struct_bytes, sizeof struct_bytes);
+}
+
+int stk_struct_take(void *own, size_t own_bytes, const void *theirs, const char *what) {
+    uint32_t bytes;
+    memcpy(&bytes, theirs, sizeof bytes);
+    if (bytes < sizeof bytes || bytes > own_bytes)
+        return stk_fail(STK_EINVAL, "%s of %u bytes; this library knows %zu", what, bytes, own_bytes);
+    memcpy(own, theirs, bytes);
+    return STK_OK;
+}
+
 uint64_t stk_hash(uint64_t h, const void *data, size_t bytes) {
     const uint8_t *p = data;
     for (size_t i = 0; i < bytes; i += 8) {

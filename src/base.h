@@ -59,6 +59,12 @@ void stk_log(int level, const char *fmt, ...) STK_PRINTF(2, 3);
 /* Drops the calling thread's lines until it is called with false. */
 void stk_log_hush(bool hush);
 
+/* Structs of stoker.h that begin with struct_bytes: `own` is as this library was compiled, `theirs` as its caller was. */
+/* Fills the caller's, of `bytes` bytes: as much of `own` as fits, zeros behind it; its struct_bytes becomes `bytes`. */
+void stk_struct_give(void *theirs, size_t bytes, const void *own, size_t own_bytes);
+/* Overwrites as much of `own` as the caller's has. Errors: STK_EINVAL (its struct_bytes is not set, or beyond `own`). */
+int stk_struct_take(void *own, size_t own_bytes, const void *theirs, const char *what) STK_CHECKED;
+
 /* Checked arithmetic on sizes: true when the result does not fit. */
 static inline bool stk_mul_overflow(uint64_t a, uint64_t b, uint64_t *out) { return __builtin_mul_overflow(a, b, out); }
 static inline bool stk_add_overflow(uint64_t a, uint64_t b, uint64_t *out) { return __builtin_add_overflow(a, b, out); }

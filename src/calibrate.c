@@ -23,10 +23,8 @@ enum {
 };
 #define ENOUGH_NS 1e9 /* a sample of this length is the last of its format: what follows is in proportion */
 
-void stk_calibrate_options_default(stk_calibrate_options *o) {
-    if (!o) return;
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_calibrate_options_default(stk_calibrate_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_calibrate_options){0}, sizeof *o);
 }
 
 static int progress(const stk_calibrate_options *o, const char *what, uint64_t done, uint64_t total) {
@@ -63,10 +61,12 @@ static void measure_format(stk_calibrate_experts *b, enum stk_type type, stk_cos
 
 /* ---- What is read ---- */
 
-/* A read as the engine makes it, cut where the file ends: what is aligned more than the file needs may reach beyond. */
+/* A read as the engine makes it, if the part has one of its own; cut where the file ends: what is aligned more than the file
+ * needs may reach beyond. */
 static stk_calibrate_read read_of(const stk_model *model, uint32_t layer, uint32_t expert, enum stk_part part) {
     stk_part_read r;
     stk_catalogue_read(model->experts, layer, expert, part, STK_DIRECT_ALIGN, &r);
+    if (r.bytes == 0) return (stk_calibrate_read){.file = r.file};
     uint64_t end = stk_gguf_file_bytes(model->gguf, r.file) / STK_DIRECT_ALIGN * STK_DIRECT_ALIGN;
     if (r.file_offset + r.bytes <= end) return (stk_calibrate_read){r.file, r.file_offset, r.bytes};
     if (r.file_offset < end) return (stk_calibrate_read){r.file, r.file_offset, end - r.file_offset};
@@ -223,12 +223,8 @@ out:
 
 /* The options, of whatever size the caller was compiled with. */
 static int take_options(stk_calibrate_options *o, const stk_calibrate_options *given) {
-    stk_calibrate_options_default(o);
-    if (!given) return STK_OK;
-    if (given->struct_bytes < sizeof o->struct_bytes || given->struct_bytes > sizeof *o)
-        return stk_fail(STK_EINVAL, "calibration options of %u bytes; this library knows %zu", given->struct_bytes, sizeof *o);
-    memcpy(o, given, given->struct_bytes);
-    return STK_OK;
+    stk_calibrate_options_default(o, sizeof *o);
+    return given ? stk_struct_take(o, sizeof *o, given, "calibration options") : STK_OK;
 }
 
 int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, const char *path) {

@@ -33,12 +33,15 @@ static void submit(stream *s) {
     for (uint32_t i = 0; i < s->d->k && s->rc >= 0; i++) {
         const stk_calibrate_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3];
         stk_io_read reads[3];
-        for (uint32_t p = 0; p < 3; p++)
-            reads[p] = (stk_io_read){part[p].file, part[p].offset, part[p].bytes, s->buffer + (i * 3 + p) * s->most_bytes, i};
-        s->rc = stk_io_submit(s->io, STK_IO_DEMAND, reads, 3);
+        uint32_t n = 0;
+        for (uint32_t p = 0; p < 3; p++) {
+            if (part[p].bytes == 0) continue;
+            reads[n++] = (stk_io_read){part[p].file, part[p].offset, part[p].bytes, s->buffer + (i * 3 + p) * s->most_bytes, i};
+            s->bytes += part[p].bytes;
+        }
+        s->rc = stk_io_submit(s->io, STK_IO_DEMAND, reads, n);
         if (s->rc < 0) return;
-        s->left += 3;
-        for (uint32_t p = 0; p < 3; p++) s->bytes += part[p].bytes;
+        s->left += n;
     }
 }
 
@@ -99,7 +102,7 @@ static void read_computing(stream *s, stk_calibrate_experts *experts, stk_cost_f
 static double read_latency(stream *s) {
     double ns[N_LATENCY];
     for (uint32_t i = 0; i < N_LATENCY && s->rc >= 0; i++) {
-        const stk_calibrate_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3 + i % 3];
+        const stk_calibrate_read *part = &s->d->reads[(size_t)draw(s, s->d->n_expert) * 3];
         uint64_t start = stk_now_ns();
         s->rc = stk_io_submit(s->io, STK_IO_DEMAND, &(stk_io_read){part->file, part->offset, SMALL, s->buffer, 0}, 1);
         if (s->rc >= 0) s->left++;

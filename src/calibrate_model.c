@@ -179,7 +179,7 @@ int stk_calibrate_model_measure(const stk_model *model, const stk_calibrate_opti
     if (r.info.n_moe_layer == 0) return stk_fail(STK_EUNSUPPORTED, "the model has no experts to measure");
     r.mean_bytes = (double)r.info.expert_bytes / r.info.n_expert / r.info.n_moe_layer;
     stk_engine_options e;
-    stk_engine_options_default(&e);
+    stk_engine_options_default(&e, sizeof e);
     e.n_ctx = e.n_batch = MOST_TOK;
     e.n_threads = o->n_threads;
     e.cpu = o->cpu;

@@ -96,6 +96,35 @@ static int get_model(const cJSON *root, stk_cost_file *f) {
     return STK_OK;
 }
 
+static int get_gpu(const cJSON *root, stk_cost_file_gpu *g) {
+    const cJSON *gpu = cJSON_GetObjectItemCaseSensitive(root, "gpu"), *formats, *one;
+    if (!gpu) return STK_OK;
+    STK_TRY(get_object(root, "gpu", &gpu));
+    STK_TRY(get_text(gpu, "name", g->name, sizeof g->name));
+    if (!g->name[0]) return stk_fail(STK_EFORMAT, "the GPU's \"name\" is empty");
+    const struct {
+        const char *key;
+        double *to;
+    } numbers[] = {{"vram_bytes", &g->vram_bytes},
+                   {"launch_ns", &g->launch_ns},
+                   {"return_ns", &g->return_ns},
+                   {"link_bytes_per_s", &g->link_bytes_per_s},
+                   {"link_bytes_per_s_computing", &g->link_bytes_per_s_computing},
+                   {"link_latency_ns", &g->link_latency_ns},
+                   {"cpu_slowdown", &g->cpu_slowdown},
+                   {"dense_layer_ns", &g->dense_layer_ns}};
+    for (size_t i = 0; i < STK_ARRAY_LEN(numbers); i++) STK_TRY(get_number(gpu, numbers[i].key, numbers[i].to));
+    STK_TRY(get_list(gpu, "dense_ns_per_byte", g->dense_ns_per_byte));
+    STK_TRY(get_object(gpu, "formats", &formats));
+    for (int i = 0; i < STK_COST_N_FORMAT; i++) {
+        const char *name = stk_type_info_get(stk_cost_formats[i])->name;
+        STK_TRY(get_object(formats, name, &one));
+        int rc = get_list(one, "expert_ns_per_byte", g->expert_ns_per_byte[i]);
+        if (rc < 0) return stk_fail_in(rc, "format %s of the GPU", name);
+    }
+    return STK_OK;
+}
+
 static int get_all(const cJSON *root, stk_cost_file *f) {
     const cJSON *limits, *drive;
     double version, n_threads;
@@ -121,6 +150,7 @@ static int get_all(const cJSON *root, stk_cost_file *f) {
     STK_TRY(get_number(drive, "compute_slowdown", &f->compute_slowdown));
     STK_TRY(get_number(drive, "latency_ns", &f->drive_latency_ns));
     STK_TRY(get_formats(root, f));
+    STK_TRY(get_gpu(root, &f->gpu));
     return get_model(root, f);
 }
 
@@ -152,6 +182,8 @@ static int read_all(const char *path, char **out, size_t *bytes) {
 int stk_cost_file_probe(const char *path, bool *is_one) {
     char head[64];
     FILE *file = fopen(path, "re");
+    *is_one = !file && stk_machine_text(path, NULL);
+    if (*is_one) return STK_OK;
     if (!file) return stk_fail_errno(errno, "cost file %s", path);
     size_t n = fread(head, 1, sizeof head - 1, file);
     int error = ferror(file) ? (errno ? errno : EIO) : 0;
@@ -166,9 +198,10 @@ int stk_cost_file_load(const char *path, stk_cost_file *out) {
     char *text;
     size_t bytes = 0;
     memset(out, 0, sizeof *out);
-    STK_TRY(read_all(path, &text, &bytes));
-    cJSON *root = cJSON_ParseWithLength(text, bytes);
-    free(text);
+    const char *known = access(path, F_OK) == 0 ? NULL : stk_machine_text(path, &bytes);
+    if (!known) STK_TRY(read_all(path, &text, &bytes));
+    cJSON *root = cJSON_ParseWithLength(known ? known : text, bytes);
+    if (!known) free(text);
     int rc = root ? get_all(root, out) : stk_fail(STK_EFORMAT, "it cannot be parsed as JSON");
     cJSON_Delete(root);
     return rc < 0 ? stk_fail_in(rc, "cost file %s", path) : STK_OK;
@@ -193,6 +226,24 @@ static void add_optional(cJSON *to, const char *key, double value) {
     if (value > 0) cJSON_AddNumberToObject(to, key, value);
 }
 
+static void add_gpu(cJSON *root, const stk_cost_file_gpu *g) {
+    cJSON *gpu = cJSON_AddObjectToObject(root, "gpu");
+    cJSON_AddStringToObject(gpu, "name", g->name);
+    cJSON_AddNumberToObject(gpu, "vram_bytes", g->vram_bytes);
+    cJSON_AddNumberToObject(gpu, "launch_ns", g->launch_ns);
+    cJSON_AddNumberToObject(gpu, "return_ns", g->return_ns);
+    cJSON_AddNumberToObject(gpu, "link_bytes_per_s", g->link_bytes_per_s);
+    cJSON_AddNumberToObject(gpu, "link_bytes_per_s_computing", g->link_bytes_per_s_computing);
+    cJSON_AddNumberToObject(gpu, "link_latency_ns", g->link_latency_ns);
+    cJSON_AddNumberToObject(gpu, "cpu_slowdown", g->cpu_slowdown);
+    cJSON_AddNumberToObject(gpu, "dense_layer_ns", g->dense_layer_ns);
+    cJSON_AddItemToObject(gpu, "dense_ns_per_byte", cJSON_CreateDoubleArray(g->dense_ns_per_byte, STK_COST_POINTS));
+    cJSON *formats = cJSON_AddObjectToObject(gpu, "formats");
+    for (int i = 0; i < STK_COST_N_FORMAT; i++)
+        cJSON_AddItemToObject(cJSON_AddObjectToObject(formats, stk_type_info_get(stk_cost_formats[i])->name),
+                              "expert_ns_per_byte", cJSON_CreateDoubleArray(g->expert_ns_per_byte[i], STK_COST_POINTS));
+}
+
 static char *print_all(const stk_cost_file *f) {
     cJSON *root = cJSON_CreateObject();
     cJSON_AddNumberToObject(root, "stoker_cost", VERSION);
@@ -214,6 +265,7 @@ static char *print_all(const stk_cost_file *f) {
     cJSON *formats = cJSON_AddObjectToObject(root, "formats");
     for (int i = 0; i < STK_COST_N_FORMAT; i++)
         add_format(cJSON_AddObjectToObject(formats, stk_type_info_get(stk_cost_formats[i])->name), &f->formats[i]);
+    if (f->gpu.name[0]) add_gpu(root, &f->gpu);
     if (f->has_model) {
         cJSON *model = cJSON_AddObjectToObject(root, "model");
         cJSON_AddStringToObject(model, "name", f->model);
@@ -259,81 +311,4 @@ int stk_cost_file_save(const char *path, const stk_cost_file *file) {
     free(name);
     cJSON_free(text);
     return rc;
-}
-
-/* ---- Tables ---- */
-
-static const stk_cost_format *format_of(const stk_cost_file *f, enum stk_type type) {
-    for (int i = 0; i < STK_COST_N_FORMAT; i++)
-        if (stk_cost_formats[i] == type) return &f->formats[i];
-    return &f->formats[0];
-}
-
-/* Adds `share` of a format's figures. */
-static void add_share(stk_cost *out, const stk_cost_format *f, double share) {
-    for (uint32_t i = 0; i < STK_COST_POINTS; i++) out->expert_ns_per_byte[i] += share * f->expert_ns_per_byte[i];
-    out->arrive_ns_per_byte += share * f->arrive_ns_per_byte;
-}
-
-static void mix_experts(const stk_cost_file *f, const stk_catalogue *cat, stk_cost *out) {
-    double total = 0;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
-        total += (double)stk_catalogue_class(cat, c)->payload_bytes * stk_catalogue_class(cat, c)->n_expert;
-    for (uint32_t c = 0; c < stk_catalogue_n_class(cat); c++)
-        for (uint32_t p = 0; p < STK_N_PART; p++) {
-            const stk_class *cls = stk_catalogue_class(cat, c);
-            add_share(out, format_of(f, cls->part[p].type), (double)cls->part[p].file_bytes * cls->n_expert / total);
-        }
-}
-
-static double product_ns(const stk_cost_file *f, const stk_weight *w, uint32_t point) {
-    return w->n_rows ? (double)w->bytes * format_of(f, w->type)->expert_ns_per_byte[point] : 0;
-}
-
-/* A layer of the dense part: its products, and the meetings around them. Attention itself depends on the context and is left to
- * what the run corrects. */
-static void estimate_dense(const stk_cost_file *f, const stk_model *model, stk_cost *out) {
-    enum { JOBS_OF_LAYER = 3, BARRIERS_OF_LAYER = 8 };
-    for (uint32_t i = 0; i < STK_COST_POINTS; i++) {
-        double sum = 0;
-        for (uint32_t l = 0; l < model->hp.n_layer; l++) {
-            const stk_layer *w = &model->layers[l];
-            const stk_weight *all[] = {&w->attn_q, &w->attn_k, &w->attn_v, &w->attn_output, &w->router};
-            for (size_t k = 0; k < STK_ARRAY_LEN(all); k++) sum += product_ns(f, all[k], i);
-        }
-        out->dense_layer_ns[i] = sum / model->hp.n_layer + JOBS_OF_LAYER * f->run_ns + BARRIERS_OF_LAYER * f->barrier_ns;
-        out->dense_step_ns[i] = product_ns(f, &model->output, 0) + 2 * f->run_ns;
-    }
-}
-
-static const double least_read_ns = 1e-6; /* a byte; a table holds positive numbers */
-
-static bool is_model_of(const stk_cost_file *f, const stk_model *model) {
-    stk_model_info info = {.struct_bytes = sizeof info};
-    return f->has_model && (!model || (stk_model_get_info(model, &info) >= 0 && info.file_bytes == f->model_bytes &&
-                                       strncmp(info.name, f->model, sizeof f->model - 1) == 0));
-}
-
-void stk_cost_file_table(const stk_cost_file *f, const stk_model *model, stk_cost *out) {
-    stk_cost_default(out);
-    memset(out->expert_ns_per_byte, 0, sizeof out->expert_ns_per_byte);
-    out->arrive_ns_per_byte = 0;
-    out->nvme_bytes_per_ns = f->drive_bytes_per_s * 1e-9;
-    out->nvme_latency_ns = f->drive_latency_ns;
-    if (f->wake_ns > 0) out->wake_ns = f->wake_ns;
-    out->read_ns_per_byte = STK_MAX((f->compute_slowdown - 1) / (f->drive_bytes_per_s_computing * 1e-9), least_read_ns);
-    if (is_model_of(f, model)) {
-        add_share(out, &f->experts, 1);
-        if (f->event_ns > 0) out->event_ns = f->event_ns;
-        if (f->lookahead_ns > 0) out->lookahead_ns = f->lookahead_ns;
-        if (f->read_ns_per_byte > 0) out->read_ns_per_byte = f->read_ns_per_byte;
-        memcpy(out->dense_layer_ns, f->dense_layer_ns, sizeof out->dense_layer_ns);
-        memcpy(out->dense_step_ns, f->dense_step_ns, sizeof out->dense_step_ns);
-        return;
-    }
-    if (model && stk_catalogue_n_class(model->experts))
-        mix_experts(f, model->experts, out);
-    else
-        add_share(out, format_of(f, STK_TYPE_Q4_K), 1);
-    if (model) estimate_dense(f, model, out);
 }

@@ -126,7 +126,9 @@ int stk_decide_resize(stk_cache *cache, uint32_t n_class, const stk_cache_class 
 }
 
 static int take_resize(stk_decide *d, const stk_trace_resize *resize) {
-    return d->resizable ? stk_decide_resize(d->cache, d->tally->header->n_class, d->resizable, resize) : 0;
+    if (d->resizable) return stk_decide_resize(d->cache, d->tally->header->n_class, d->resizable, resize);
+    d->n_resize_left_out++;
+    return 0;
 }
 
 int stk_decide_run(stk_decide *d) {

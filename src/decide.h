@@ -29,7 +29,8 @@ typedef struct stk_decide {
         *resizable; /* [n_class of the trace] the cache, which takes part in recorded resizes; NULL: it does not */
     stk_progress_fn progress;
     void *progress_user;
-    uint64_t n_step, n_token; /* begun; of steps that were not aborted */
+    uint64_t n_step, n_token;   /* begun; of steps that were not aborted */
+    uint64_t n_resize_left_out; /* recorded resizes, where the cache takes no part in them */
 } stk_decide;
 
 /* Between steps a recorded run gave the classes other slots: the same to a cache, with the transit slots `own` [n_class] or,

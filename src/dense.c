@@ -1,6 +1,7 @@
 /*
- * dense: loading. Every weight gets a region of the arena in which its rows land by an aligned read and are then packed in place;
- * vectors become f32. All reads are queued at once; the workers pack what has arrived while the rest is being read.
+ * dense: loading. Every weight gets a region of the arena in which its rows land by an aligned read and are then packed in place,
+ * unless they lie so in the file; vectors become f32. All reads are queued at once; the workers pack what has arrived while the
+ * rest is being read.
  */
 #include "dense.h"
 
@@ -33,9 +34,9 @@ static uint64_t vector_bytes(const stk_weight *w) { return stk_align_up((uint64_
 /* Adds a weight; absent ones are left out. Vectors are unpacked behind their landing place. */
 static void add(loader *l, const stk_weight *w, stk_matrix *matrix, const float **vector) {
     if (w->n_rows == 0) return;
+    uint64_t lead = !matrix ? vector_bytes(w) : w->in_stripes ? 0 : stk_layout_lead(w->type, w->n_rows, w->n_in);
     if (l->items) {
         item *it = &l->items[l->n_item];
-        uint64_t lead = matrix ? stk_layout_lead(w->type, w->n_rows, w->n_in) : vector_bytes(w);
         it->weight = w;
         it->matrix = matrix;
         it->vector = vector;
@@ -43,7 +44,6 @@ static void add(loader *l, const stk_weight *w, stk_matrix *matrix, const float 
         it->land = stk_align_up(lead, STK_DIRECT_ALIGN);
     }
     l->n_item++;
-    uint64_t lead = matrix ? stk_layout_lead(w->type, w->n_rows, w->n_in) : vector_bytes(w);
     uint64_t packed = matrix ? stk_matrix_bytes(w->type, w->n_rows, w->n_in) : vector_bytes(w);
     uint64_t read = stk_align_up(w->bytes, STK_DIRECT_ALIGN) + STK_DIRECT_ALIGN;
     l->bytes += stk_align_up(STK_MAX(packed, stk_align_up(lead, STK_DIRECT_ALIGN) + read), STK_DIRECT_ALIGN);
@@ -89,7 +89,9 @@ static void pack_job(void *ctx, uint32_t worker) {
         item *it = &l->items[l->ready[i]];
         const stk_weight *w = it->weight;
         uint8_t *base = (uint8_t *)l->dense->map.base + it->region;
-        if (it->matrix) {
+        if (it->matrix && w->in_stripes) {
+            it->matrix->packed = base + it->rows;
+        } else if (it->matrix) {
             stk_layout_pack(w->type, w->n_rows, w->n_in, base + it->rows, base, l->scratch[worker]);
             it->matrix->packed = base;
         } else {

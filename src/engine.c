@@ -231,6 +231,15 @@ int stk_engine_set_profile(stk_engine *e, int on) {
     return STK_OK;
 }
 
+int stk_engine_set_timeline(stk_engine *e, stk_timeline *timeline) {
+    if (!e) return null_fail("stk_engine_set_timeline");
+    if (timeline) stk_timeline_attach(timeline);
+    e->stepper.timeline = timeline;
+    stk_executor_set_timeline(e->executor, timeline);
+    stk_store_set_timeline(e->store, timeline);
+    return STK_OK;
+}
+
 int stk_engine_get_profile(const stk_engine *e, stk_profile *profile) {
     if (!e || !profile) return null_fail("stk_engine_get_profile");
     if (profile->struct_bytes < sizeof profile->struct_bytes)

@@ -5,15 +5,20 @@
 
 #include "cost_file.h"
 #include "engine.h"
+#include "fit.h"
 
 /* The table of a cost file, or a plain desktop's. A file of another machine is taken for what it is: the run corrects it. */
 static int open_cost(stk_engine *e) {
     stk_cost_default(&e->cost);
-    if (!e->o.cost) return STK_OK;
+    if (!e->o.cost) {
+        if (e->model->packed) e->cost.arrive_ns_per_byte = 0;
+        return STK_OK;
+    }
     stk_cost_file *file = malloc(sizeof *file);
     if (!file) return stk_fail(STK_ENOMEM, "out of memory");
     int rc = stk_cost_file_load(e->o.cost, file);
     if (rc >= 0) stk_cost_file_table(file, e->model, &e->cost);
+    if (e->model->packed) e->cost.arrive_ns_per_byte = 0;
     if (rc >= 0 && (strcmp(file->cpu, e->ops->name) != 0 || file->n_threads != stk_pool_n_worker(e->pool)))
         stk_log(STK_LOG_INFO, "%s was measured with %s kernels and %u threads; this run has %s and %u", e->o.cost, file->cpu,
                 file->n_threads, e->ops->name, stk_pool_n_worker(e->pool));
@@ -24,16 +29,14 @@ static int open_cost(stk_engine *e) {
 /* The fewest slots of a class. */
 static uint32_t least_slots(const stk_engine *e) { return e->model->hp.n_expert_used + e->n_transit; }
 
-static stk_kv_config kv_config(const stk_engine *e) {
-    const stk_hparams *hp = &e->model->hp;
-    return (stk_kv_config){hp->n_layer,
-                           hp->n_head_kv,
-                           hp->head_dim,
-                           hp->value_dim,
-                           e->o.n_ctx,
-                           e->o.n_seq_max,
-                           e->o.kv_k_type == STK_KV_F16,
-                           e->o.kv_v_type == STK_KV_F16};
+static stk_fit_limits limits_of(const stk_engine *e) {
+    return (stk_fit_limits){e->o.n_ctx,
+                            e->o.n_batch,
+                            e->o.n_seq_max,
+                            e->o.n_logits,
+                            stk_pool_n_worker(e->pool),
+                            e->o.kv_k_type == STK_KV_F16,
+                            e->o.kv_v_type == STK_KV_F16};
 }
 
 static stk_forward_config forward_config(stk_engine *e) {
@@ -47,21 +50,16 @@ static stk_forward_config forward_config(stk_engine *e) {
 static int plan_memory(stk_engine *e) {
     stk_memory_info *m = &e->memory;
     const stk_catalogue *cat = e->experts;
-    stk_kv_config kv = kv_config(e);
-    stk_forward_config forward = forward_config(e);
+    stk_fit_limits limits = limits_of(e);
+    stk_fit_bytes bytes = stk_fit_fixed(e->model, &limits);
     char a[32], b[32], c[32];
     m->struct_bytes = sizeof *m;
-    m->dense_bytes = stk_dense_bytes(e->model);
-    m->kv_bytes = stk_kv_bytes(&kv);
-    m->buffer_bytes = stk_forward_bytes(&forward, stk_pool_n_worker(e->pool));
+    m->dense_bytes = bytes.dense;
+    m->kv_bytes = bytes.kv;
+    m->buffer_bytes = bytes.buffers;
     m->ram_bytes_min = stk_slots_least_bytes(cat, least_slots(e));
-    uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes, free_bytes = stk_mem_available(),
-             all = stk_slots_all_bytes(cat);
-    if (e->o.ram_bytes == 0) {
-        uint64_t margin = STK_MAX(free_bytes / 16, (uint64_t)256 << 20);
-        uint64_t room = free_bytes > fixed + margin ? free_bytes - fixed - margin : 0;
-        e->o.ram_bytes = STK_MIN(STK_MAX(room, m->ram_bytes_min), all);
-    }
+    uint64_t fixed = stk_fit_sum(&bytes), free_bytes = stk_mem_available(), all = stk_slots_all_bytes(cat);
+    if (e->o.ram_bytes == 0) e->o.ram_bytes = stk_fit_slots(free_bytes, fixed, m->ram_bytes_min, all);
     if (e->o.ram_bytes < m->ram_bytes_min)
         return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %lluK (%llu bytes), %u experts of each size",
                         stk_bytes_text(e->o.ram_bytes, a), (unsigned long long)stk_div_up(m->ram_bytes_min, 1024),
@@ -169,7 +167,8 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
     STK_TRY(stk_engine_register_slots(e));
-    stk_kv_config kv = kv_config(e);
+    stk_fit_limits limits = limits_of(e);
+    stk_kv_config kv = stk_fit_kv(&e->model->hp, &limits);
     STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
     STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
     STK_TRY(open_cache(e, n_slot));

@@ -6,20 +6,14 @@
 
 enum { DEFAULT_CTX = 4096, DEFAULT_BATCH = 512, MAX_SEQ = 4096, MAX_BATCH = 65536 };
 
-void stk_engine_options_default(stk_engine_options *o) {
-    if (!o) return;
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_engine_options_default(stk_engine_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_engine_options){0}, sizeof *o);
 }
 
 /* Takes the caller's struct, of whatever size it was compiled with, and fills in what was left at 0. */
 static int fill_options(stk_engine_options *o, const stk_engine_options *given, const stk_hparams *hp) {
-    stk_engine_options_default(o);
-    if (given) {
-        if (given->struct_bytes < sizeof o->struct_bytes || given->struct_bytes > sizeof *o)
-            return stk_fail(STK_EINVAL, "engine options of %u bytes; this library knows %zu", given->struct_bytes, sizeof *o);
-        memcpy(o, given, given->struct_bytes);
-    }
+    stk_engine_options_default(o, sizeof *o);
+    if (given) STK_TRY(stk_struct_take(o, sizeof *o, given, "engine options"));
     if (o->n_ctx == 0) o->n_ctx = STK_MIN(hp->n_ctx_train, (uint32_t)DEFAULT_CTX);
     if (o->n_seq_max == 0) o->n_seq_max = 1;
     if (o->n_batch == 0) o->n_batch = STK_MIN(o->n_ctx, (uint32_t)DEFAULT_BATCH);
@@ -48,11 +42,9 @@ static int take_profile(stk_engine *e) {
     stk_engine_options *o = &e->o;
     stk_profile_file *p = &e->profile;
     const stk_catalogue *cat = e->model->experts;
-    stk_gguf_string name = {"", 0};
     if (!o->profile) return STK_OK;
     STK_TRY(stk_profile_file_load(o->profile, p));
-    STK_TRY(stk_gguf_str(e->model->gguf, "general.name", &name));
-    STK_TRY(stk_profile_file_check(p, o->profile, name.text, stk_catalogue_n_layer(cat), stk_catalogue_n_expert(cat),
+    STK_TRY(stk_profile_file_check(p, o->profile, e->model->name, stk_catalogue_n_layer(cat), stk_catalogue_n_expert(cat),
                                    e->model->hp.n_expert_used));
     if (!o->ram_bytes) o->ram_bytes = p->ram_bytes ? p->ram_bytes : (uint64_t)(p->fraction * (double)stk_slots_all_bytes(cat));
     if (!o->policy && !o->hooks) o->policy = p->policy;

@@ -28,8 +28,6 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
         stk_shape_extents(cat, l, e->io, extents + (size_t)l * n_expert * STK_N_PART);
     }
     if (state) (void)stk_cache_save(e->cache, state, (size_t)state_bytes);
-    stk_gguf_string name = {"", 0};
-    STK_TRYGOTO(stk_gguf_str(e->model->gguf, "general.name", &name), rc, out);
     stk_trace_header h = {.n_layer = n_layer,
                           .n_expert = n_expert,
                           .k = e->model->hp.n_expert_used,
@@ -42,7 +40,7 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
                           .layer_class = layers,
                           .model_layer = layers + n_layer,
                           .extents = extents,
-                          .model = name.text,
+                          .model = e->model->name,
                           .policy = e->policy_user.ops.open ? e->policy_user.ops.name : e->policy.name,
                           .params = e->policy.params ? e->policy.params : "",
                           .io = e->o.io ? e->o.io : "",

@@ -94,12 +94,10 @@ int stk_engine_warm_open(stk_engine *e, const char *path) {
 
 static int save(const stk_engine *e, const char *path, uint64_t model_id) {
     stk_warm warm = {.data = NULL};
-    stk_gguf_string name = {"", 0};
     int64_t cache_bytes = stk_cache_save(e->cache, NULL, 0);
     int64_t predictor_bytes = e->prefetch ? stk_prefetch_save(e->prefetch, NULL, 0) : 0;
     if (cache_bytes < 0) return (int)cache_bytes;
     if (predictor_bytes < 0) return (int)predictor_bytes;
-    STK_TRY(stk_gguf_str(e->model->gguf, "general.name", &name));
     size_t n_name = strlen(e->predictor_text);
     uint8_t *state = malloc((size_t)(cache_bytes + predictor_bytes) + 1);
     if (!state) return stk_fail(STK_ENOMEM, "%s: out of memory", path);
@@ -112,7 +110,7 @@ static int save(const stk_engine *e, const char *path, uint64_t model_id) {
         warm.predictor_state = state + cache_bytes;
         warm.predictor_bytes = (uint64_t)predictor_bytes;
     }
-    int rc = stk_warm_write(&warm, path, model_id, name.text);
+    int rc = stk_warm_write(&warm, path, model_id, e->model->name);
     free(state);
     return rc;
 }

@@ -23,6 +23,7 @@ struct stk_executor {
     uint64_t epoch;
     double nvme_free_at_ns; /* by the plans made so far, on the world's clock */
     stk_executor_stats stats;
+    stk_timeline *timeline; /* NULL: none */
 
     /* The event. */
     const stk_event *event;
@@ -77,6 +78,8 @@ void stk_executor_close(stk_executor **x) {
     *x = NULL;
 }
 
+void stk_executor_set_timeline(stk_executor *x, stk_timeline *timeline) { x->timeline = timeline; }
+
 void stk_executor_get_stats(const stk_executor *x, stk_executor_stats *stats) {
     *stats = x->stats;
     stats->arrive_ns = x->ops->arrive_ns(x->world);
@@ -111,7 +114,7 @@ static int prepare(stk_executor *x) {
         it->tier = x->state[i] == WAITING ? STK_TIER_NVME : x->state[i] == READING ? STK_TIER_COMING : STK_TIER_RAM;
     }
     double now = (double)x->ops->now_ns(x->world), done;
-    stk_plan_queues queues = {{0.0, STK_MAX(0.0, x->nvme_free_at_ns - now)}};
+    stk_plan_queues queues = {{[STK_QUEUE_NVME] = STK_MAX(0.0, x->nvme_free_at_ns - now)}};
     STK_TRY(stk_plan_make(x->cost, &queues, x->items, x->n, &done));
     for (uint32_t i = 0; i < x->n; i++)
         if (x->items[i].tier == STK_TIER_NVME)
@@ -132,9 +135,26 @@ static int start_reads(stk_executor *x) {
     return STK_OK;
 }
 
+static void note(stk_executor *x, uint32_t kind, uint64_t begin_ns, uint64_t end_ns, uint32_t n_expert) {
+    stk_timeline_put(x->timeline,
+                     (stk_work){begin_ns, end_ns, .kind = kind, .layer = x->layer, .expert = UINT32_MAX, .n_expert = n_expert});
+}
+
+/* What reap did: it waits first, if at all, and then packs. */
+static int timed_reap(stk_executor *x, bool wait) {
+    if (!stk_timeline_on(x->timeline)) return x->ops->reap(x->world, x->arrivals, 2 * x->n, wait);
+    uint64_t begin = x->ops->now_ns(x->world), packed = x->ops->arrive_ns(x->world);
+    int got = x->ops->reap(x->world, x->arrivals, 2 * x->n, wait);
+    uint64_t end = x->ops->now_ns(x->world);
+    packed = STK_MIN(x->ops->arrive_ns(x->world) - packed, end - begin);
+    if (wait) note(x, STK_WORK_WAIT, begin, end - packed, 0);
+    note(x, STK_WORK_PACK, end - packed, end, 0);
+    return got;
+}
+
 /* Takes in what has arrived; the first failed read is the result, after all of this call have been taken in. */
 static int reap(stk_executor *x, bool wait) {
-    int got = x->ops->reap(x->world, x->arrivals, 2 * x->n, wait);
+    int got = timed_reap(x, wait);
     if (got < 0) return got;
     int rc = STK_OK;
     for (int i = 0; i < got; i++) {
@@ -172,7 +192,9 @@ static int compute_ready(stk_executor *x, bool *any) {
     if (n_task == 0) return 0;
     uint64_t start = x->ops->now_ns(x->world);
     STK_TRY(x->ops->compute(x->world, x->layer, x->event, x->tasks, n_task));
-    x->stats.expert_ns += x->ops->now_ns(x->world) - start;
+    uint64_t end = x->ops->now_ns(x->world);
+    x->stats.expert_ns += end - start;
+    if (stk_timeline_on(x->timeline)) note(x, STK_WORK_EXPERTS, start, end, n_task);
     for (uint32_t i = 0; i < x->n; i++) {
         uint32_t at = x->items[i].index;
         if (x->did[at] == x->can[at]) continue;

@@ -16,6 +16,7 @@
 
 #include "cache/cache.h"
 #include "plan.h"
+#include "timeline.h"
 
 /* An expert is computed in two phases: gate and up, then down. The first may run while the down matrix is still on its way. */
 enum stk_expert_phase { STK_PHASE_UP = 1, STK_PHASE_DOWN = 2, STK_PHASE_ALL = 3 };
@@ -67,6 +68,8 @@ typedef struct stk_executor stk_executor;
 int stk_executor_open(stk_executor **out, const stk_world_ops *ops, void *world, uint32_t n_expert, uint32_t n_key,
                       uint32_t n_slot, stk_cost *cost) STK_CHECKED;
 void stk_executor_close(stk_executor **x);
+/* Takes down there what the CPU does; NULL: nowhere. */
+void stk_executor_set_timeline(stk_executor *x, stk_timeline *timeline);
 
 /*
  * An event is carried out in three calls. begin takes its decisions list [n], which lives until the end, and starts their reads;

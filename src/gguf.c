@@ -187,6 +187,7 @@ void stk_gguf_close(stk_gguf **g) {
 uint32_t stk_gguf_n_file(const stk_gguf *g) { return g->n_file; }
 const char *stk_gguf_path(const stk_gguf *g, uint32_t file) { return g->files[file].path; }
 uint64_t stk_gguf_file_bytes(const stk_gguf *g, uint32_t file) { return g->files[file].bytes; }
+uint64_t stk_gguf_head_bytes(const stk_gguf *g, uint32_t file) { return g->files[file].head_bytes; }
 uint64_t stk_gguf_n_value(const stk_gguf *g) { return g->n_value; }
 const stk_gguf_value *stk_gguf_value_at(const stk_gguf *g, uint64_t i) { return &g->values[i]; }
 uint64_t stk_gguf_n_tensor(const stk_gguf *g) { return g->n_tensor; }

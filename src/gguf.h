@@ -58,6 +58,8 @@ void stk_gguf_close(stk_gguf **g);
 uint32_t stk_gguf_n_file(const stk_gguf *g);
 const char *stk_gguf_path(const stk_gguf *g, uint32_t file);
 uint64_t stk_gguf_file_bytes(const stk_gguf *g, uint32_t file);
+/* Bytes of metadata and directory at its start. */
+uint64_t stk_gguf_head_bytes(const stk_gguf *g, uint32_t file);
 
 /* Metadata of the first part, in file order. */
 uint64_t stk_gguf_n_value(const stk_gguf *g);

@@ -146,8 +146,7 @@ static int take_name(reader *r, const char *field, uint64_t max_bytes, stk_gguf_
     return 0;
 }
 
-/* 0 for what is no plain item. */
-static uint64_t item_bytes(uint32_t type) {
+uint64_t stk_gguf_item_bytes(uint32_t type) {
     static const uint8_t bytes[] = {
         [STK_GGUF_U8] = 1,  [STK_GGUF_I8] = 1,  [STK_GGUF_BOOL] = 1, [STK_GGUF_U16] = 2, [STK_GGUF_I16] = 2, [STK_GGUF_U32] = 4,
         [STK_GGUF_I32] = 4, [STK_GGUF_F32] = 4, [STK_GGUF_U64] = 8,  [STK_GGUF_I64] = 8, [STK_GGUF_F64] = 8,
@@ -165,7 +164,7 @@ static int take_strings(reader *r, const char *field, uint64_t n, const void **o
 }
 
 static int take_items(reader *r, const char *field, uint32_t type, uint64_t n, const void **out) {
-    uint64_t size = item_bytes(type), at = r->pos;
+    uint64_t size = stk_gguf_item_bytes(type), at = r->pos;
     STK_TRY(check_count(r, field, n, size));
     unsigned char *items = stk_gguf_alloc(r->g, n, size);
     if (!items) return fail_memory(r, field);
@@ -193,7 +192,7 @@ static int take_value(reader *r, stk_gguf_value *v) {
         if (type == STK_GGUF_ARRAY) return fail_at(r, STK_EUNSUPPORTED, at, field, "arrays of arrays are not supported");
     }
     if (type == STK_GGUF_STRING) return take_strings(r, field, v->n, &v->data);
-    if (!item_bytes(type)) return fail_at(r, STK_EFORMAT, at, field, "unknown value type %" PRIu32, type);
+    if (!stk_gguf_item_bytes(type)) return fail_at(r, STK_EFORMAT, at, field, "unknown value type %" PRIu32, type);
     return take_items(r, field, type, v->n, &v->data);
 }
 
@@ -267,11 +266,11 @@ static int place_tensors(const reader *r) {
     uint32_t alignment = STK_GGUF_DEFAULT_ALIGNMENT;
     const char *key = "general.alignment";
     STK_TRY(stk_gguf_u32(g, key, &alignment));
-    if (alignment == 0 || (alignment & (alignment - 1))) {
+    if (alignment == 0) {
         uint64_t at = g->value_offsets[stk_gguf_find(g, key) - g->values];
-        return fail_at(r, STK_EFORMAT, at, key, "is %" PRIu32 ", expected a power of two", alignment);
+        return fail_at(r, STK_EFORMAT, at, key, "is 0, expected 1 or more");
     }
-    uint64_t data = stk_align_up(r->pos, alignment);
+    uint64_t data = stk_div_up(r->pos, alignment) * alignment; /* mostly a power of two, but nothing says so */
     for (uint64_t i = 0; i < g->n_tensor; i++) {
         stk_gguf_tensor *t = &g->tensors[i];
         uint64_t start, end;
@@ -309,6 +308,7 @@ static int parse(reader *r) {
     STK_TRY(take(r, "metadata count", &n_value, sizeof n_value));
     STK_TRY(take_values(r, n_value));
     STK_TRY(take_tensors(r, n_tensor));
+    r->g->files[0].head_bytes = r->pos;
     return place_tensors(r);
 }
 

@@ -25,6 +25,7 @@ typedef struct stk_gguf_block {
 typedef struct stk_gguf_file {
     const char *path;
     uint64_t bytes;
+    uint64_t head_bytes; /* where the directory ends */
 } stk_gguf_file;
 
 struct stk_gguf {
@@ -48,6 +49,9 @@ void *stk_gguf_alloc(stk_gguf *g, uint64_t n, uint64_t item_bytes);
  * allocated on the word of a count or length before the rest of the file has been seen to have room for it.
  */
 int stk_gguf_parse(stk_gguf *g, const char *path) STK_CHECKED;
+
+/* Bytes of a number; 0 for what is none. */
+uint64_t stk_gguf_item_bytes(uint32_t type);
 
 /* Order of bytes, then of length: what the sorted indices are sorted by. */
 int stk_gguf_string_compare(const stk_gguf_string *a, const stk_gguf_string *b);

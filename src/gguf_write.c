@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gguf_parse.h"
+
 static void put(stk_gguf_writer *w, stk_gguf_bytes *b, const void *data, size_t bytes) {
     if (w->no_memory) return;
     if (bytes > b->cap - b->bytes) {
@@ -21,11 +23,16 @@ static void put(stk_gguf_writer *w, stk_gguf_bytes *b, const void *data, size_t 
     b->bytes += bytes;
 }
 
-static void put_text(stk_gguf_writer *w, stk_gguf_bytes *b, const char *text) {
-    uint64_t n = strlen(text);
-    put(w, b, &n, sizeof n);
-    put(w, b, text, n);
+static void put_string(stk_gguf_writer *w, stk_gguf_bytes *b, stk_gguf_string s) {
+    put(w, b, &s.bytes, sizeof s.bytes);
+    put(w, b, s.text, s.bytes);
 }
+
+static void put_text(stk_gguf_writer *w, stk_gguf_bytes *b, const char *text) {
+    put_string(w, b, (stk_gguf_string){text, strlen(text)});
+}
+
+static uint64_t align_of(const stk_gguf_writer *w) { return w->align ? w->align : STK_GGUF_WRITE_ALIGN; }
 
 static void put_value(stk_gguf_writer *w, const char *key, enum stk_gguf_type type, const void *value, size_t bytes) {
     uint32_t number = type;
@@ -58,6 +65,17 @@ void stk_gguf_put_str(stk_gguf_writer *w, const char *key, const char *text) {
     put_text(w, &w->values, text);
 }
 
+void stk_gguf_put_copy(stk_gguf_writer *w, const stk_gguf_value *v) {
+    const uint32_t item = v->item;
+    put_value(w, v->key.text, v->type, &item, v->type == STK_GGUF_ARRAY ? sizeof item : 0);
+    if (v->type == STK_GGUF_ARRAY) put(w, &w->values, &v->n, sizeof v->n);
+    if (v->item != STK_GGUF_STRING) {
+        put(w, &w->values, v->data, v->n * stk_gguf_item_bytes(v->item));
+    } else {
+        for (uint64_t i = 0; i < v->n; i++) put_string(w, &w->values, ((const stk_gguf_string *)v->data)[i]);
+    }
+}
+
 void stk_gguf_put_array(stk_gguf_writer *w, const char *key, enum stk_gguf_type item, uint64_t n) {
     uint32_t number = item;
     put_value(w, key, STK_GGUF_ARRAY, &number, sizeof number);
@@ -75,12 +93,12 @@ void stk_gguf_put_tensor(stk_gguf_writer *w, const char *name, uint32_t type, ui
     put(w, &w->tensors, dim, n_dim * sizeof *dim);
     put(w, &w->tensors, &type, sizeof type);
     put(w, &w->tensors, &w->data_bytes, sizeof w->data_bytes);
-    w->data_bytes += stk_align_up(bytes, STK_GGUF_WRITE_ALIGN);
+    w->data_bytes += stk_align_up(bytes, align_of(w));
     w->n_tensor++;
 }
 
 int stk_gguf_write_head(stk_gguf_writer *w, uint32_t version, const uint8_t **data, size_t *bytes) {
-    static const uint8_t zeros[STK_GGUF_WRITE_ALIGN];
+    static const uint8_t zeros[4096];
     stk_gguf_bytes *h = &w->head;
     h->bytes = 0;
     put(w, h, "GGUF", 4);
@@ -89,7 +107,11 @@ int stk_gguf_write_head(stk_gguf_writer *w, uint32_t version, const uint8_t **da
     put(w, h, &w->n_value, sizeof w->n_value);
     if (w->values.bytes) put(w, h, w->values.data, w->values.bytes);
     if (w->tensors.bytes) put(w, h, w->tensors.data, w->tensors.bytes);
-    put(w, h, zeros, (size_t)(stk_align_up(h->bytes, STK_GGUF_WRITE_ALIGN) - h->bytes));
+    w->head_bytes = h->bytes;
+    for (uint64_t left = stk_align_up(h->bytes, align_of(w)) - h->bytes, n; left; left -= n) {
+        n = STK_MIN(left, sizeof zeros);
+        put(w, h, zeros, n);
+    }
     if (w->no_memory) return stk_fail(STK_ENOMEM, "out of memory for the metadata of a GGUF file");
     *data = h->data;
     *bytes = h->bytes;

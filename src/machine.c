@@ -15,6 +15,7 @@
 #include "cpu/topology.h"
 #include "io/io.h"
 #include "mem.h"
+#include "numa.h"
 
 enum { PATH_BYTES = 4096, TEXT_BYTES = 512 };
 static const uint64_t little_lockable = UINT64_C(1) << 30;
@@ -125,6 +126,17 @@ static void look_at_cores(const visit *v) {
         "%s: %u of %ld CPUs allowed, %u physical cores, time for %u", name, t.n_cpu, online, t.n_core, t.n_usable);
 }
 
+/* Machines of one node have nothing to be said of. */
+static void look_at_nodes(const visit *v) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    uint64_t nodes = stk_numa_nodes(&allowed, v->root);
+    if (nodes)
+        say(v, STK_FINDING_OK, "nodes", "", "%d nodes of memory; weights are spread over them page by page",
+            __builtin_popcountll(nodes));
+}
+
 static void look_at_memory(const visit *v) {
     char line[128], a[32], b[32];
     uint64_t total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE), can = stk_mem_available_in(v->root),
@@ -221,6 +233,7 @@ int stk_doctor_in(const char *root, const char *path, stk_finding_fn fn, void *u
     bool direct = false;
     look_at_kernels(&v);
     look_at_cores(&v);
+    look_at_nodes(&v);
     look_at_memory(&v);
     look_at_huge_pages(&v);
     look_at_locking(&v);

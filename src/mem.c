@@ -19,6 +19,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "numa.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -311,6 +313,8 @@ int stk_map_open_growing(stk_map *map, uint64_t bytes, uint64_t most, bool lock,
     }
     if (base == MAP_FAILED) return stk_fail_errno(errno, "%s: cannot map %s", what, stk_bytes_text(bytes, size));
     *map = (stk_map){.base = base, .map_bytes = map_bytes, .huge_bytes = huge && may_be_huge(base)};
+    if (!stk_numa_spread(base, map_bytes, stk_numa_nodes_here()))
+        stk_log(STK_LOG_INFO, "%s: memory cannot be spread over the nodes: %s", what, strerrordesc_np(errno));
     int rc = take_memory(map, 0, end_of(map, bytes), lock, what);
     if (rc < 0) {
         stk_map_close(map);

@@ -17,7 +17,8 @@ typedef struct stk_map {
 
 /*
  * Anonymous zeroed memory, all of it touched, so that running out happens here and not later: STK_ENOMEM, with both figures, if
- * `bytes` is more than stk_mem_available(). From 64 MiB on it is advised as huge pages and 2 MiB aligned, else page aligned.
+ * `bytes` is more than stk_mem_available(). From 64 MiB on it is advised as huge pages and 2 MiB aligned, else page aligned. On
+ * a machine of several nodes it is spread over those that this thread may compute on (numa.h).
  * lock: mlock; STK_ENOMEM names RLIMIT_MEMLOCK when that refuses. `what` is for messages. bytes == 0 gives base NULL. A map that
  * is closed, or was never opened but zeroed, may be closed again.
  */

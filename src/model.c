@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "experts/slots.h"
+#include "packed.h"
 
 /* Bytes of a metadata value as text: a template or a licence fits, a hostile string does not take over memory. */
 enum { META_TEXT_BYTES = 64 << 10 };
@@ -22,7 +23,15 @@ static int format_meta(stk_model *m) {
         ok = m->meta_text[i] != NULL;
     }
     free(text);
+    const stk_gguf_value *name = stk_gguf_find(m->gguf, "general.name");
+    if (name && name->type == STK_GGUF_STRING) stk_gguf_format(name, m->name, sizeof m->name);
     return ok ? 0 : stk_fail(STK_ENOMEM, "%s: the system refused memory for its metadata", stk_gguf_path(m->gguf, 0));
+}
+
+/* Puts the file's name in front of an error's text; errors of metadata values begin with it already. */
+static int name_file(const stk_model *m, int rc) {
+    const char *path = stk_gguf_path(m->gguf, 0);
+    return strncmp(stk_error_detail(), path, strlen(path)) == 0 ? rc : stk_fail_in(rc, "%s", path);
 }
 
 /* A model without a tokenizer that this build knows still computes logits: the error waits for the first call that needs one. */
@@ -33,8 +42,8 @@ static int open_tokenizer(stk_model *m) {
         m->tokenizer_rc = stk_fail(STK_EUNSUPPORTED, "the file has no tokenizer (no metadata key tokenizer.ggml.model)");
     }
     if (m->tokenizer_rc == 0) return 0;
-    if (m->tokenizer_rc == STK_ENOMEM) return stk_fail_in(m->tokenizer_rc, "%s", stk_gguf_path(m->gguf, 0));
-    stk_fail_in(m->tokenizer_rc, "%s", stk_gguf_path(m->gguf, 0));
+    int rc = name_file(m, m->tokenizer_rc);
+    if (rc == STK_ENOMEM) return rc;
     m->tokenizer_error = strdup(stk_error_detail());
     return m->tokenizer_error ? 0 : stk_fail(STK_ENOMEM, "%s: the system refused memory", stk_gguf_path(m->gguf, 0));
 }
@@ -45,6 +54,7 @@ int stk_model_open(stk_model **out, const char *path) {
     if (!m) return stk_fail(STK_ENOMEM, "%s: the system refused memory", path);
     int rc;
     STK_TRYGOTO(stk_gguf_open(&m->gguf, path), rc, out);
+    STK_TRYGOTO(stk_packed_version(m->gguf, &m->packed), rc, out);
     STK_TRYGOTO(stk_arch_find(&m->family, m->gguf), rc, out);
     STK_TRYGOTO(stk_arch_hparams(&m->hp, m->family, m->gguf), rc, out);
     STK_TRYGOTO(stk_model_bind(m), rc, out);
@@ -79,15 +89,6 @@ static int give(void *info, uint32_t struct_bytes, const void *full, size_t full
     return 0;
 }
 
-/* As text for people: control characters are escaped, since it goes to terminals. */
-static const char *model_name(const stk_model *model) {
-    const stk_gguf_value *name = stk_gguf_find(model->gguf, "general.name");
-    if (!name || name->type != STK_GGUF_STRING) return "";
-    for (uint64_t i = 0; i < stk_gguf_n_value(model->gguf); i++)
-        if (stk_gguf_value_at(model->gguf, i) == name) return model->meta_text[i];
-    return "";
-}
-
 int stk_model_get_info(const stk_model *model, stk_model_info *info) {
     if (!model || !info) return stk_fail(STK_EINVAL, "stk_model_get_info: an argument is NULL");
     const stk_hparams *hp = &model->hp;
@@ -107,9 +108,10 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
         .dense_bytes = model->dense_bytes,
         .token_bytes = model->token_bytes,
         .arch = model->family->arch,
-        .name = model_name(model),
+        .name = model->name,
         .ram_bytes_min = stk_slots_least_bytes(model->experts, hp->n_expert_used),
         .ram_bytes_all = stk_slots_all_bytes(model->experts),
+        .packed = model->packed,
     };
     for (uint32_t l = 0; l < hp->n_layer; l++) full.n_moe_layer += model->layers[l].ffn == STK_FFN_MOE;
     for (uint32_t f = 0; f < full.n_file; f++) full.file_bytes += stk_gguf_file_bytes(model->gguf, f);
@@ -119,6 +121,25 @@ int stk_model_get_info(const stk_model *model, stk_model_info *info) {
         full.expert_bytes_max = STK_MAX(full.expert_bytes_max, bytes);
     }
     return give(info, info->struct_bytes, &full, sizeof full, "stk_model_info");
+}
+
+uint64_t stk_model_n_expert_class(const stk_model *model) { return model ? stk_catalogue_n_class(model->experts) : 0; }
+
+int stk_model_get_expert_class(const stk_model *model, uint64_t i, stk_expert_class_info *info) {
+    if (!info) return stk_fail(STK_EINVAL, "stk_model_get_expert_class: an argument is NULL");
+    if (i >= stk_model_n_expert_class(model))
+        return stk_fail(STK_EINVAL, "there is no class %llu of experts", (unsigned long long)i);
+    const stk_class *cls = stk_catalogue_class(model->experts, (uint32_t)i);
+    const stk_part_shape *gate = &cls->part[STK_GATE], *up = &cls->part[STK_UP], *down = &cls->part[STK_DOWN];
+    stk_expert_class_info full = {.n_layer = cls->n_expert / model->hp.n_expert,
+                                  .bytes = cls->payload_bytes,
+                                  .gate_bytes = gate->file_bytes,
+                                  .up_bytes = up->file_bytes,
+                                  .down_bytes = down->file_bytes,
+                                  .gate_type = stk_type_info_get(gate->type)->name,
+                                  .up_type = stk_type_info_get(up->type)->name,
+                                  .down_type = stk_type_info_get(down->type)->name};
+    return give(info, info->struct_bytes, &full, sizeof full, "stk_expert_class_info");
 }
 
 int stk_model_owns_file(const stk_model *model, const char *path) {

@@ -22,6 +22,7 @@ typedef struct stk_weight {
     uint64_t offset;
     uint64_t bytes;
     const char *name; /* of the tensor, for messages */
+    bool in_stripes;  /* not rows: it lies as in memory (packed.h) */
 } stk_weight;
 
 typedef struct stk_layer {
@@ -44,6 +45,7 @@ typedef struct stk_layer {
 
 struct stk_model {
     stk_gguf *gguf;
+    uint32_t packed; /* version of the form that the file is packed in (packed.h), 0: a plain model */
     const stk_family *family;
     stk_hparams hp;
     stk_weight token_embd;  /* [n_vocab, n_embd] */
@@ -57,6 +59,8 @@ struct stk_model {
     int tokenizer_rc;
     char *tokenizer_error;
     char **meta_text; /* [stk_gguf_n_value] */
+    char name[256];   /* general.name, "" where there is none; as text for people: cut with dots where it is longer, and control
+                         characters are escaped, since it goes to terminals */
     uint64_t n_param;
     uint64_t expert_bytes;
     uint64_t dense_bytes;

@@ -2,7 +2,7 @@
  * model: from the family's rules to places in files. A tensor that no rule asked for is refused: a bias or scale that is left out
  * gives fluent nonsense.
  */
-#include "model.h"
+#include "packed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static int bind_rule(binder *b, int64_t layer, const stk_tensor_rule *rules, uin
     char name[NAME_BYTES], fused_name[NAME_BYTES];
     *out = (stk_weight){0};
     const stk_gguf_tensor *t = claim(b, layer, rule->name, name);
-    if (!t && rule->fused && (t = claim(b, layer, rule->fused, fused_name))) {
+    if (!t && rule->fused && !b->model->packed && (t = claim(b, layer, rule->fused, fused_name))) {
         length = 0;
         for (uint32_t i = 0; i < n_rule; i++) {
             if (i == r) start = length;
@@ -91,6 +91,9 @@ static int bind_rule(binder *b, int64_t layer, const stk_tensor_rule *rules, uin
         .bytes = row_bytes * stk_arch_dim(hp, rule->rows),
         .name = t->name.text,
     };
+    out->in_stripes = b->model->packed && stk_packed_in_stripes(out);
+    if (b->model->packed && out->offset % STK_PACKED_ALIGN)
+        return fail_tensor(b, STK_EFORMAT, t, "it does not start at a multiple of 4,096, as all weights of a packed model do");
     return 0;
 }
 
@@ -138,6 +141,18 @@ static int bind_single(binder *b, uint32_t layer, const char *name, uint64_t n_r
 }
 
 /* extents: [n_expert] to fill. */
+static int bind_packed(binder *b, uint32_t layer, stk_layer_experts *out, stk_extent *extents) {
+    char full[NAME_BYTES];
+    for (int p = 0; p < STK_N_PART; p++) {
+        const stk_expert_rule *rule = &b->model->family->expert_rules[p];
+        out->n_rows[p] = (uint32_t)stk_arch_dim(&b->model->hp, rule->rows);
+        out->n_in[p] = (uint32_t)stk_arch_dim(&b->model->hp, rule->in);
+    }
+    (void)claim(b, layer, STK_PACKED_EXPERTS, full);
+    return stk_packed_find_experts(b->model, layer, out, extents);
+}
+
+/* extents: [n_expert] to fill. */
 static int bind_experts(binder *b, uint32_t layer, enum stk_part part, stk_layer_experts *out, stk_extent *extents) {
     const stk_expert_rule *rule = &b->model->family->expert_rules[part];
     uint64_t n_rows = stk_arch_dim(&b->model->hp, rule->rows), n_in = stk_arch_dim(&b->model->hp, rule->in);
@@ -174,12 +189,24 @@ static int bind_layers(binder *b, stk_layer_experts *experts, stk_extent *extent
         layer->attn = m->family->attn;
         layer->ffn = m->family->ffn;
         STK_TRY(bind_rules(b, l, m->family->layer_rules, m->family->n_layer_rule, layer));
-        for (int p = 0; p < STK_N_PART; p++) {
+        if (m->packed) STK_TRY(bind_packed(b, l, &experts[l], extents + (size_t)l * m->hp.n_expert));
+        for (int p = 0; p < STK_N_PART && !m->packed; p++) {
             STK_TRY(bind_experts(b, l, (enum stk_part)p, &experts[l], extents));
             extents += m->hp.n_expert;
         }
     }
     return stk_catalogue_open(&m->experts, m->hp.n_layer, m->hp.n_expert, experts);
+}
+
+/* Last but the tensors that nobody asked for: a damaged head shows as what it damages, where that can be told. */
+static int check_seal(binder *b) {
+    char full[NAME_BYTES];
+    stk_packed_seal *seal;
+    if (!b->model->packed) return 0;
+    (void)claim(b, NO_LAYER, STK_PACKED_SEAL, full);
+    STK_TRY(stk_packed_read_seal(b->model, &seal));
+    free(seal);
+    return 0;
 }
 
 static int check_claimed(const binder *b) {
@@ -191,10 +218,18 @@ static int check_claimed(const binder *b) {
     return 0;
 }
 
+static uint64_t expert_weights(const stk_class *cls) {
+    uint64_t n = 0;
+    for (int p = 0; p < STK_N_PART; p++) n += (uint64_t)cls->part[p].n_rows * cls->part[p].n_in;
+    return n;
+}
+
+/* Packed experts count as what they are made of. */
 static void count_bytes(stk_model *m) {
     uint64_t row_bytes = m->token_embd.bytes / m->token_embd.n_rows, all = 0;
     for (uint64_t i = 0; i < stk_gguf_n_tensor(m->gguf); i++) {
         const stk_gguf_tensor *t = stk_gguf_tensor_at(m->gguf, i);
+        if (m->packed && t->type == STK_PACKED_TYPE_I8) continue;
         m->n_param += t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
         all += t->bytes;
     }
@@ -204,8 +239,9 @@ static void count_bytes(stk_model *m) {
         uint64_t payload = stk_catalogue_class(m->experts, cls)->payload_bytes;
         m->expert_bytes += m->hp.n_expert * payload;
         m->token_bytes += m->hp.n_expert_used * payload;
+        if (m->packed) m->n_param += m->hp.n_expert * expert_weights(stk_catalogue_class(m->experts, cls));
     }
-    m->dense_bytes = all - m->expert_bytes;
+    m->dense_bytes = m->packed ? all : all - m->expert_bytes;
     m->token_bytes += m->dense_bytes + row_bytes;
     if (!m->tied) m->token_bytes -= m->token_embd.bytes;
 }
@@ -233,6 +269,7 @@ int stk_model_bind(stk_model *model) {
     model->tied = model->output.n_rows == 0;
     if (model->tied) model->output = model->token_embd;
     STK_TRYGOTO(bind_layers(&b, experts, extents), rc, out);
+    STK_TRYGOTO(check_seal(&b), rc, out);
     STK_TRYGOTO(check_claimed(&b), rc, out);
     count_bytes(model);
 out:

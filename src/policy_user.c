@@ -391,10 +391,8 @@ static const stk_policy_ops user_ops = {
 
 int stk_policy_user_init(stk_policy_user *user, const stk_policy_hooks *hooks) {
     memset(user, 0, sizeof *user);
-    if (hooks->struct_bytes < sizeof hooks->struct_bytes || hooks->struct_bytes > sizeof *hooks)
-        return stk_fail(STK_EINVAL, "policy hooks of %u bytes; this library knows %zu", hooks->struct_bytes, sizeof *hooks);
     stk_policy_hooks *h = &user->hooks;
-    memcpy(h, hooks, hooks->struct_bytes);
+    STK_TRY(stk_struct_take(h, sizeof *h, hooks, "policy hooks"));
     if (!h->name) h->name = "user";
     if ((h->victim != NULL) + (h->score != NULL) + (h->scores != NULL) != 1)
         return stk_fail(STK_EINVAL, "policy %s: one of victim, score and scores is to be given, and one only", h->name);

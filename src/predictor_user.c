@@ -158,10 +158,8 @@ static const stk_predictor_ops user_ops = {
 
 int stk_predictor_user_init(stk_predictor_user *user, const stk_predictor_hooks *hooks, uint32_t depth) {
     memset(user, 0, sizeof *user);
-    if (hooks->struct_bytes < sizeof hooks->struct_bytes || hooks->struct_bytes > sizeof *hooks)
-        return stk_fail(STK_EINVAL, "predictor hooks of %u bytes; this library knows %zu", hooks->struct_bytes, sizeof *hooks);
     stk_predictor_hooks *h = &user->hooks;
-    memcpy(h, hooks, hooks->struct_bytes);
+    STK_TRY(stk_struct_take(h, sizeof *h, hooks, "predictor hooks"));
     if (!h->name) h->name = "user";
     if (!h->suggest == !h->first)
         return stk_fail(STK_EINVAL, "predictor %s: one of suggest and first is to be given, and one only", h->name);

@@ -16,6 +16,7 @@
 #include "budget.h"
 #include "cost_file.h"
 #include "decide.h"
+#include "plan_replay.h"
 #include "policy_user.h"
 #include "predictor_user.h"
 #include "profile_file.h"
@@ -36,10 +37,11 @@ typedef struct replay {
     stk_future *future; /* for policies that need it; its store: */
     int spill_fd;       /* 0: none */
     stk_tally tally;
-    stk_chooser *chooser;   /* of what is read ahead, in all but a verifying replay */
-    stk_prefetch *prefetch; /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
-    stk_gates gates;        /* what was recorded as said by routers ahead, for it; without its arrays: it does not listen */
-    uint32_t depth;         /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    stk_chooser *chooser;       /* of what is read ahead, in all but a verifying replay */
+    stk_prefetch *prefetch;     /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
+    stk_gates gates;            /* what was recorded as said by routers ahead, for it; without its arrays: it does not listen */
+    uint32_t depth;             /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
+    uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     /* Of the timed path: */
     stk_executor *executor;
     stk_virtual virtual;
@@ -50,10 +52,8 @@ typedef struct replay {
     stk_spec policy;                   /* of o.policy */
 } replay;
 
-void stk_replay_options_default(stk_replay_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
-    o->scope = STK_SCOPE_AUTO;
+void stk_replay_options_default(stk_replay_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_replay_options){.scope = STK_SCOPE_AUTO}, sizeof *o);
 }
 
 static stk_source_options source_options(const replay *r) {
@@ -131,6 +131,8 @@ static int check_options(const stk_replay_options *o, uint32_t n_trace) {
     if (o->verify && (budget || o->policy || o->scope == STK_SCOPE_LAYER || o->reset || n_trace > 1 || o->predictor ||
                       o->predictor_hooks || o->predict_depth || o->profile))
         return stk_fail(STK_EINVAL, "a verifying replay takes one trace, with its own budget, policy and predictions");
+    if (o->timeline && !o->io && !o->cost)
+        return stk_fail(STK_EINVAL, "a timeline without times: give a modelled drive, emu:BANDWIDTH,LATENCY, or a file of costs");
     if (!!o->ram_bytes + !!o->n_slot + (o->fraction != 0) > 1)
         return stk_fail(STK_EINVAL, "more than one budget: bytes, slots and fraction exclude one another");
     if (!(o->fraction >= 0 && o->fraction <= 1)) return stk_fail(STK_EINVAL, "a fraction of %g of the experts", o->fraction);
@@ -349,7 +351,11 @@ static int open_timed(replay *r, const char *path) {
                                .executor = r->executor,
                                .tally = &r->tally,
                                .cancel = &r->cancel,
-                               .n_layer = r->header->n_layer};
+                               .n_layer = r->header->n_layer,
+                               .timeline = r->o.timeline};
+    if (r->o.timeline) stk_timeline_attach(r->o.timeline);
+    stk_executor_set_timeline(r->executor, r->o.timeline);
+    stk_virtual_set_timeline(&r->virtual, r->o.timeline);
     return STK_OK;
 }
 
@@ -454,7 +460,10 @@ static int run_step(replay *r, const stk_trace_step *step) {
 }
 
 static int take_resize(replay *r, const stk_trace_resize *resize) {
-    if (!has_recorded_slots(r)) return STK_OK;
+    if (!has_recorded_slots(r)) {
+        r->n_resize_left_out++;
+        return STK_OK;
+    }
     stk_virtual_clear(&r->virtual); /* what is on its way is taken for there, as experts of a resize move */
     return stk_decide_resize(r->cache, r->header->n_class, r->o.verify ? NULL : r->budget.classes, resize);
 }
@@ -521,6 +530,7 @@ static int run_decisions(replay *r, stk_stats *stats) {
     int rc = stk_decide_run(&d);
     free(ahead);
     STK_TRY(rc);
+    r->n_resize_left_out = d.n_resize_left_out;
     stk_decide_count(&d, stats);
     return STK_OK;
 }
@@ -568,6 +578,9 @@ static int run(replay *r, const char *path, stk_replay_result *result) {
     }
     if (r->o.verify && stk_source_cut(r->source))
         return stk_fail(STK_ESTATE, "%s is cut off: it has no counters to compare with", path);
+    if (r->n_resize_left_out)
+        stk_log(STK_LOG_WARN, "the recorded run was resized %" PRIu64 " times; this replay keeps its own budget throughout",
+                r->n_resize_left_out);
     fill_result(r, &stats, result);
     if (r->o.detail) fill_detail(r, r->o.detail);
     return STK_OK;
@@ -579,16 +592,15 @@ int stk_replay_run(const char *const *traces, uint32_t n, const stk_replay_optio
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_replay: trace %u is NULL", i);
     replay r = {.inside = inside};
-    stk_replay_options_default(&r.o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof r.o)
-            return stk_fail(STK_EINVAL, "replay options of %u bytes; this library knows %zu", options->struct_bytes, sizeof r.o);
-        memcpy(&r.o, options, options->struct_bytes);
-    }
+    stk_replay_options_default(&r.o, sizeof r.o);
+    if (options) STK_TRY(stk_struct_take(&r.o, sizeof r.o, options, "replay options"));
     if (result->struct_bytes < sizeof result->struct_bytes)
         return stk_fail(STK_EINVAL, "replay result of %u bytes", result->struct_bytes);
     if (r.o.detail && r.o.detail->struct_bytes < offsetof(stk_replay_detail, policy))
         return stk_fail(STK_EINVAL, "replay detail of %u bytes", r.o.detail->struct_bytes);
+    if (r.o.timeline && (r.o.vram_bytes || r.o.mode))
+        return stk_fail(STK_EUNSUPPORTED, "a timeline of a replay with VRAM is not kept yet: leave vram and mode out");
+    if (r.o.vram_bytes || r.o.mode) return stk_replay_tiers_run(traces, n, &r.o, result);
     int rc = open_replay(&r, traces, n);
     if (rc >= 0) rc = run(&r, traces[0], result);
     close_replay(&r);

@@ -25,16 +25,17 @@ struct stk_sampler {
     uint64_t n_seen;
 };
 
-void stk_sampler_options_default(stk_sampler_options *options) {
-    *options = (stk_sampler_options){
-        .struct_bytes = sizeof *options,
-        .top_k = 40,
-        .temperature = 0.8f,
-        .top_p = 0.95f,
-        .min_p = 0.05f,
-        .repeat_penalty = 1.0f,
-        .repeat_last_n = 64,
-    };
+static const stk_sampler_options defaults = {
+    .top_k = 40,
+    .temperature = 0.8f,
+    .top_p = 0.95f,
+    .min_p = 0.05f,
+    .repeat_penalty = 1.0f,
+    .repeat_last_n = 64,
+};
+
+void stk_sampler_options_default(stk_sampler_options *options, size_t struct_bytes) {
+    stk_struct_give(options, struct_bytes, &defaults, sizeof defaults);
 }
 
 static int check(const stk_sampler_options *o, uint32_t n_vocab) {
@@ -78,13 +79,8 @@ static double draw(uint64_t s[4]) {
 int stk_sampler_open(stk_sampler **out, const stk_sampler_options *options, uint32_t n_vocab) {
     if (!out) return stk_fail(STK_EINVAL, "stk_sampler_open: an argument is NULL");
     *out = NULL;
-    stk_sampler_options o;
-    stk_sampler_options_default(&o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes)
-            return stk_fail(STK_EINVAL, "stk_sampler_options: struct_bytes is not set");
-        memcpy(&o, options, STK_MIN(options->struct_bytes, sizeof o));
-    }
+    stk_sampler_options o = defaults;
+    if (options) STK_TRY(stk_struct_take(&o, sizeof o, options, "sampler options"));
     STK_TRY(check(&o, n_vocab));
     stk_sampler *s = calloc(1, sizeof *s);
     if (!s) return stk_fail(STK_ENOMEM, "no memory for a sampler");

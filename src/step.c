@@ -73,6 +73,12 @@ static int run_event(stk_stepper *s, const stk_event *event) {
     return failed < 0 ? failed : stk_fail(rc, "%s", why);
 }
 
+/* The dense part of a layer, or what is outside of layers. */
+static void note_dense(stk_stepper *s, uint32_t layer, uint64_t begin_ns, uint64_t end_ns) {
+    if (!stk_timeline_on(s->timeline)) return;
+    stk_timeline_put(s->timeline, (stk_work){begin_ns, end_ns, .kind = STK_WORK_DENSE, .layer = layer, .expert = UINT32_MAX});
+}
+
 static int run_layer(stk_stepper *s, const stk_trace_step *step, uint32_t layer) {
     if (atomic_load_explicit(s->cancel, memory_order_relaxed)) return stk_fail(STK_ECANCELED, "the step was cancelled");
     uint64_t start = s->ops->now_ns(s->stage);
@@ -80,11 +86,14 @@ static int run_layer(stk_stepper *s, const stk_trace_step *step, uint32_t layer)
     int moe = s->ops->route(s->stage, layer, &event);
     if (moe < 0) return moe;
     uint64_t dense = s->ops->now_ns(s->stage) - start;
+    note_dense(s, moe ? event.layer : STK_NO_LAYER, start, start + dense);
     if (moe) {
         STK_TRY(run_event(s, &event));
         start = s->ops->now_ns(s->stage);
         STK_TRY(s->ops->combine(s->stage, layer));
-        dense += s->ops->now_ns(s->stage) - start;
+        uint64_t combined = s->ops->now_ns(s->stage) - start;
+        note_dense(s, event.layer, start, start + combined);
+        dense += combined;
     }
     s->dense_ns += dense;
     if (s->cost) stk_cost_learn_dense_layer(s->cost, step->n_tok, (double)dense);
@@ -95,10 +104,13 @@ static int run_layers(stk_stepper *s, const stk_trace_step *step) {
     uint64_t start = s->ops->now_ns(s->stage);
     STK_TRY(s->ops->begin(s->stage, step));
     uint64_t dense = s->ops->now_ns(s->stage) - start;
+    note_dense(s, STK_NO_LAYER, start, start + dense);
     for (uint32_t layer = 0; layer < s->n_layer; layer++) STK_TRY(run_layer(s, step, layer));
     start = s->ops->now_ns(s->stage);
     STK_TRY(s->ops->finish(s->stage));
-    dense += s->ops->now_ns(s->stage) - start;
+    uint64_t finished = s->ops->now_ns(s->stage) - start;
+    note_dense(s, STK_NO_LAYER, start, start + finished);
+    dense += finished;
     s->dense_ns += dense;
     if (s->cost) stk_cost_learn_dense_step(s->cost, step->n_tok, (double)dense);
     return STK_OK;
@@ -107,6 +119,7 @@ static int run_layers(stk_stepper *s, const stk_trace_step *step) {
 int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) {
     uint64_t start = s->ops->now_ns(s->stage);
     s->n_step++;
+    if (s->timeline) stk_timeline_step(s->timeline, step->step, start);
     STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_STEP, .step = *step}));
     int rc = run_layers(s, step);
     s->step_ns += s->ops->now_ns(s->stage) - start;

@@ -9,6 +9,7 @@
 
 #include "executor.h"
 #include "tally.h"
+#include "timeline.h"
 #include "traces/trace.h"
 
 typedef struct stk_stage_ops {
@@ -34,6 +35,7 @@ typedef struct stk_stepper {
     stk_cost *cost;          /* corrected by what steps take; NULL: left alone */
     stk_trace_writer *trace; /* NULL: none */
     stk_tally *tally;        /* counts decisions by layer and phase; NULL: nobody does */
+    stk_timeline *timeline;  /* NULL: none */
     const atomic_int *cancel;
     uint32_t n_layer;
     uint64_t n_step;  /* steps begun */

@@ -6,8 +6,9 @@
  * (generation, perplexity, serving) is a loop around it. The output never depends on what was cached.
  *
  * Calls return 0 or a count on success and a negative STK_E... on failure; stk_error_detail() then says what, where and what to
- * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by stk_..._default() or by the caller to
- * the size it was compiled with, so that old callers keep working. No inline functions, no varargs, no structs by value.
+ * do, for the calling thread. Option and info structs begin with `struct_bytes`, set by the caller or by stk_..._default() to
+ * the size that the caller was compiled with, so that old callers keep working: nothing behind that is read or written. Options
+ * that are larger than this library knows are refused with STK_EINVAL. No inline functions, no varargs, no structs by value.
  *
  * Threads: a model may be shared between threads. An engine, sampler or decoder belongs to one thread at a time, except for
  * stk_cancel, which any thread or signal handler may call. Ownership: who opens closes; stk_..._close(&p) accepts NULL and clears
@@ -30,7 +31,7 @@ extern "C" {
 #endif
 
 /* Raised whenever an existing declaration changes its meaning; additions at the end of a struct do not raise it. */
-#define STK_ABI_VERSION 1
+#define STK_ABI_VERSION 2
 STK_API uint32_t stk_abi_version(void);
 /* "major.minor.patch". */
 STK_API const char *stk_version(void);
@@ -101,6 +102,8 @@ typedef struct stk_model_info {
     const char *name;       /* "" when the file has none */
     uint64_t ram_bytes_min; /* the least budget of expert slots that it runs with */
     uint64_t ram_bytes_all; /* the budget that holds every expert */
+    uint32_t packed;        /* version of the form that stk_pack wrote it in; 0: a plain model */
+    uint32_t reserved;
 } stk_model_info;
 /* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
 STK_API int stk_model_get_info(const stk_model *model, stk_model_info *info);
@@ -122,6 +125,22 @@ typedef struct stk_tensor_info {
 } stk_tensor_info;
 STK_API uint64_t stk_model_n_tensor(const stk_model *model);
 STK_API int stk_model_get_tensor(const stk_model *model, uint64_t i, stk_tensor_info *info);
+
+/* Layers whose experts have the same types and shapes. */
+typedef struct stk_expert_class_info {
+    uint32_t struct_bytes;
+    uint32_t n_layer;
+    uint64_t bytes; /* of one expert, as in a plain model; of its matrices: */
+    uint64_t gate_bytes;
+    uint64_t up_bytes;
+    uint64_t down_bytes;
+    const char *gate_type;
+    const char *up_type;
+    const char *down_type;
+} stk_expert_class_info;
+STK_API uint64_t stk_model_n_expert_class(const stk_model *model);
+/* Fills at most info->struct_bytes bytes. Errors: STK_EINVAL. */
+STK_API int stk_model_get_expert_class(const stk_model *model, uint64_t i, stk_expert_class_info *info);
 
 /* Whether `path` names one of the model's own files, by whatever name: 1 or 0. Ask before writing to it. */
 STK_API int stk_model_owns_file(const stk_model *model, const char *path);
@@ -366,12 +385,14 @@ typedef struct stk_engine_options {
     const char *profile; /* NULL, or a file of stk_tune: what is NULL or 0 here of ram_bytes, policy, scope, predictor (with
                             predict_depth) is as it says */
 } stk_engine_options;
-STK_API void stk_engine_options_default(stk_engine_options *options);
+/* Sets the first `struct_bytes` bytes of *options, sizeof *options of the caller, to the defaults, struct_bytes among them, and
+ * none behind. So do the other stk_..._options_default(). */
+STK_API void stk_engine_options_default(stk_engine_options *options, size_t struct_bytes);
 
 /*
  * Loads the dense weights and reserves every byte that the engine will use. `model` must outlive the engine. Errors: STK_EBUDGET
  * (names the least), STK_ENOMEM, STK_EIO, STK_EFORMAT, STK_EINVAL (a profile of another model among them), STK_EUNSUPPORTED,
- * STK_ENOSPC (trace), STK_ECANCELED (by the progress callback).
+ * STK_ENOSPC (trace), STK_ESTATE (another run is writing the trace), STK_ECANCELED (by the progress callback).
  *
  * With `warm`, the experts that the file names are read before this returns, and stk_engine_close writes the file anew, whole or
  * not at all. A file that is not there is an empty one. Of another budget: those who would leave first stay behind; of another
@@ -548,6 +569,47 @@ STK_API int stk_engine_set_profile(stk_engine *engine, int on);
 /* Arrays belong to the engine and change with its next step. */
 STK_API int stk_engine_get_profile(const stk_engine *engine, stk_profile *profile);
 
+/* ---- Timeline of the queues --------------------------------------------------------------------------------------------- */
+
+/* What a queue does for a while. "cpu": the thread that plans, with its pool; "nvme": the drive, several reads at a time. */
+enum {
+    STK_WORK_DENSE,      /* cpu: attention, norms, router, output: all but the experts */
+    STK_WORK_EXPERTS,    /* cpu: computing a batch of experts */
+    STK_WORK_PACK,       /* cpu: bringing what was read into its layout */
+    STK_WORK_WAIT,       /* cpu: nothing to do before a read ends */
+    STK_WORK_READ,       /* nvme: a part of an expert that an event waits for */
+    STK_WORK_READ_AHEAD, /* nvme: a part of one that was predicted */
+    STK_N_WORK
+};
+/* What it is called, and its queue: "cpu", "nvme". NULL beyond the last. */
+STK_API const char *stk_work_name(uint32_t kind);
+STK_API const char *stk_work_queue(uint32_t kind);
+
+#define STK_NO_LAYER UINT32_MAX
+typedef struct stk_work {
+    uint64_t begin_ns; /* of a read: when its first piece was handed to the drive, and when its last was back */
+    uint64_t end_ns;   /* from the begin of the first step of the timeline; after begin_ns */
+    uint64_t step;     /* during which it ended */
+    uint64_t bytes;    /* asked of the drive; 0: no read */
+    uint32_t kind;     /* STK_WORK_... */
+    uint32_t layer;    /* among the layers with experts, from 0; STK_NO_LAYER: of none */
+    uint32_t expert;   /* of a read; UINT32_MAX: of none or several */
+    uint32_t n_expert; /* of a batch, or of a read; 0 for other work */
+} stk_work;
+
+/* Keeps what the queues of an engine or a replay do. Its memory is taken at once and never grows. One run at a time. */
+typedef struct stk_timeline stk_timeline;
+/* n_max: intervals that there is memory for, 48 bytes each; what comes later is counted as lost. first_step, n_step: steps before
+ * are left out, and at most so many kept (0: all), counted from when a run is given it. Errors: STK_EINVAL, STK_ENOMEM. */
+STK_API int stk_timeline_open(stk_timeline **out, uint64_t n_max, uint64_t first_step, uint64_t n_step);
+STK_API void stk_timeline_close(stk_timeline **timeline);
+/* Sets *work to the intervals, in the order in which they ended, and *n_lost (unless NULL) to how many had no room; returns how
+ * many there are. Valid until the next step. Reads that go on after the last step are not among them. */
+STK_API int64_t stk_timeline_get(const stk_timeline *timeline, const stk_work **work, uint64_t *n_lost);
+/* The next steps are taken down there; NULL: no longer. It must outlive the engine, or be taken away. It costs two looks at the
+ * clock for each read and each batch of experts. */
+STK_API int stk_engine_set_timeline(stk_engine *engine, stk_timeline *timeline);
+
 /* ---- What the machine can do -------------------------------------------------------------------------------------------- */
 
 /* With all threads, measured in about two seconds: the best of several passes, and medians for the waits. */
@@ -600,7 +662,7 @@ typedef struct stk_calibrate_options {
     stk_progress_fn progress; /* in parts of the work */
     void *progress_user;
 } stk_calibrate_options;
-STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
+STK_API void stk_calibrate_options_default(stk_calibrate_options *options, size_t struct_bytes);
 /*
  * Measures what things take on this machine and writes it to `path` (the form is in src/cost_file.h), whole or not at all:
  * experts of every format by token count, packing, the drive alone and while the CPU computes; with a model its own experts and
@@ -610,6 +672,8 @@ STK_API void stk_calibrate_options_default(stk_calibrate_options *options);
 STK_API int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, const char *path);
 /* Whether a file is one that stk_calibrate has written: 0, STK_EIO or STK_EFORMAT. */
 STK_API int stk_cost_check(const char *path);
+/* Name i of the known machines whose tables may be given in place of a file's path; NULL past the last. */
+STK_API const char *stk_machine_list(uint32_t i);
 
 /* ---- Sampler ------------------------------------------------------------------------------------------------------------ */
 
@@ -625,7 +689,7 @@ typedef struct stk_sampler_options {
     uint32_t reserved;
     uint64_t seed;
 } stk_sampler_options;
-STK_API void stk_sampler_options_default(stk_sampler_options *options);
+STK_API void stk_sampler_options_default(stk_sampler_options *options, size_t struct_bytes);
 STK_API int stk_sampler_open(stk_sampler **out, const stk_sampler_options *options, uint32_t n_vocab);
 STK_API void stk_sampler_close(stk_sampler **sampler);
 /* Tells the sampler of a token that stands in the text, for the repetition penalty. */
@@ -659,7 +723,7 @@ typedef struct stk_trace_info {
     uint64_t n_slot;       /* of the recorded run; 0: none */
     uint64_t ram_bytes;
     const char *format; /* "stoker", "route.csv", "mrt8", "csv", "jsonl", "router-trace" */
-    const char *model;  /* this and the following: "" where the trace does not say */
+    const char *model;  /* this and the following: "" where the trace does not say; what no terminal should see is escaped */
     const char *policy;
     const char *io;
     const char *params; /* of the policy */
@@ -701,7 +765,7 @@ typedef struct stk_trace_convert_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_trace_convert_options;
-STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options);
+STK_API void stk_trace_convert_options_default(stk_trace_convert_options *options, size_t struct_bytes);
 /*
  * Writes the traces, one after another, to `path`, which appears whole or not at all; sequences and steps are numbered on. One
  * whole trace of Stoker's own stays what it was and can be verified; what was cut or merged cannot. Errors: as stk_trace_open;
@@ -734,6 +798,19 @@ typedef struct stk_replay_layer {
     stk_replay_count prefill, decode; /* n_token and times are 0 */
 } stk_replay_layer;
 
+/* Of a replay with VRAM, by phase: experts looked up and where they were; where they were computed; what moved; how long each
+ * queue worked. */
+typedef struct stk_replay_tiers {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    uint64_t n_token, n_event, n_lookup;
+    uint64_t n_vram, n_ram;                   /* lookups found in VRAM; in RAM alone */
+    uint64_t n_gpu, n_fetch, n_bypass, n_cpu; /* on the GPU from VRAM, copied there into a slot, through staging; on the CPU */
+    uint64_t link_bytes, read_bytes;          /* copied to the GPU; asked of the drive */
+    uint64_t step_ns, dense_ns, event_ns;
+    uint64_t cpu_ns, nvme_ns, link_ns, gpu_ns; /* of event_ns, each queue's work */
+} stk_replay_tiers;
+
 /* Further figures of a replay. The caller sets struct_bytes, layers and n_layer_max. */
 typedef struct stk_replay_detail {
     uint32_t struct_bytes;
@@ -749,6 +826,8 @@ typedef struct stk_replay_detail {
     stk_predict_count predicted[3]; /* by layers ahead, from 1; all 0 without a predictor */
     uint32_t scope;                 /* STK_SCOPE_GLOBAL or STK_SCOPE_LAYER */
     uint32_t reserved;
+    uint64_t vram_bytes; /* this and the following: of a replay with vram_bytes or mode, else 0 */
+    stk_replay_tiers tiers_prefill, tiers_decode;
 } stk_replay_detail;
 
 typedef struct stk_replay_options {
@@ -777,6 +856,11 @@ typedef struct stk_replay_options {
     uint32_t predict_depth;                     /* layers ahead at most; 0: all that were recorded, or 1 */
     uint32_t reserved;
     const char *profile;     /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
+    uint64_t vram_bytes;     /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
+    const char *mode;        /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
+    const char *uses_from;   /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    stk_timeline *timeline;  /* NULL, or where the modelled queues are taken down; with io or cost, which give them times; not yet
+                                with VRAM */
     const stk_model *model;  /* NULL, or the model that imported traces are of: its experts' sizes, in place of what they say */
     const char *model_shape; /* NULL, or the same of a shape of stk_synth, as "qwen3-30b-a3b" or "qwen3-30b-a3b:Q8_0" (Q4_K_M
                                 where none is named) */
@@ -789,7 +873,7 @@ typedef struct stk_replay_result {
     uint64_t virtual_ns;
     stk_stats stats; /* times are those of the virtual clock, 0 without io; last, since it grows */
 } stk_replay_result;
-STK_API void stk_replay_options_default(stk_replay_options *options);
+STK_API void stk_replay_options_default(stk_replay_options *options, size_t struct_bytes);
 /*
  * Replays a trace. With `io` or `verify` it goes through the same cache and scheduler as a run; otherwise through the cache
  * alone, which decides the same. n_slot and fraction say what the cache holds; ram_bytes includes the slots that a policy which
@@ -798,6 +882,8 @@ STK_API void stk_replay_options_default(stk_replay_options *options);
  * meaning); STK_ESTATE when a verifying replay differs from the recorded run (the detail names the first difference).
  */
 STK_API int stk_replay(const char *trace, const stk_replay_options *options, stk_replay_result *result);
+/* Mode i and one line about it; NULL past the last. */
+STK_API const char *stk_mode_list(uint32_t i, const char **what);
 /* The same for several traces of one model, one after another as one run. */
 STK_API int stk_replay_many(const char *const *traces, uint32_t n, const stk_replay_options *options, stk_replay_result *result);
 
@@ -821,7 +907,7 @@ typedef struct stk_tune_options {
     void *progress_user;
     const char *model_shape; /* as in stk_replay_options */
 } stk_tune_options;
-STK_API void stk_tune_options_default(stk_tune_options *options);
+STK_API void stk_tune_options_default(stk_tune_options *options, size_t struct_bytes);
 
 /* The best configuration found, beside the default: lru, one cache for all layers, and what the next layer's router names read
  * ahead (with imported traces, which do not know it: nothing). All figures are of decoding, if the traces have any. */
@@ -866,6 +952,72 @@ typedef struct stk_tune_result {
  * the search has ended. Errors: those of stk_replay_many; STK_EINVAL (no budget, the model is another), STK_ENOSPC.
  */
 STK_API int stk_tune(const char *const *traces, uint32_t n, const stk_tune_options *options, stk_tune_result *result);
+/* ---- Plan --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_plan_options {
+    uint32_t struct_bytes;
+    uint32_t n_ctx, n_batch, n_seq_max, n_threads; /* as in stk_engine_options; so are the KV types and ram_bytes */
+    uint32_t kv_k_type, kv_v_type;
+    uint32_t reserved;
+    uint64_t ram_bytes;
+    uint64_t ram_free_bytes; /* of the machine that is asked about; 0: what is free here */
+    uint64_t vram_bytes;     /* of expert slots; 0: what is left of the device beside the rest and a margin */
+    uint64_t vram_cap_bytes; /* of the device; 0: the cost table's */
+    const char *cost;        /* NULL, a file of stk_calibrate, or a known machine; with a GPU in it, that is planned for */
+} stk_plan_options;
+STK_API void stk_plan_options_default(stk_plan_options *options, size_t struct_bytes);
+
+/* What goes where. All bytes are reserved ones. */
+typedef struct stk_plan_info {
+    uint32_t struct_bytes;
+    uint32_t gpu;       /* non-zero: attention, dense weights and KV on the GPU, experts in VRAM over RAM */
+    uint32_t n_ctx;     /* positions that were planned with */
+    uint32_t n_ctx_max; /* most that fit in the same memory, with the least slots where they were not given */
+    uint32_t n_expert;  /* of all layers */
+    uint32_t n_slot_vram, n_slot_ram;
+    uint32_t reserved;
+    uint64_t dense_bytes, kv_bytes,
+        buffer_bytes;       /* on the GPU if there is one, else in RAM; buffers there are taken to be the CPU's */
+    uint64_t staging_bytes; /* pinned RAM for copies; 0 without a GPU */
+    uint64_t vram_bytes, vram_used_bytes, vram_cap_bytes; /* slots; all; the device's */
+    uint64_t ram_bytes, ram_used_bytes, ram_free_bytes;
+    uint64_t nvme_bytes;         /* experts that are in neither */
+    double vram_hit, ram_hit;    /* shares of lookups that are expected in VRAM; in RAM alone */
+    double decode_tok_s;         /* predicted, with an empty context, routed as recorded runs were */
+    double decode_tok_s_uniform; /* with experts drawn evenly: the worst case */
+    double prefill_tok_s;        /* of steps of n_batch tokens */
+    char machine[128];           /* of the cost table; "" for none */
+    char gpu_name[128];
+} stk_plan_info;
+/*
+ * Says what would go where and how fast it would be, before anything is loaded. Experts are looked up in VRAM and RAM with the
+ * square root of the share that fits, as LRU does on recorded runs. Errors: STK_EBUDGET (what cannot fit; names the least that
+ * would), STK_EINVAL, and those of the cost file.
+ */
+STK_API int stk_plan(const stk_model *model, const stk_plan_options *options, stk_plan_info *info);
+
+/* ---- Packed models ------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_pack_options {
+    uint32_t struct_bytes;
+    uint32_t reserved;
+    const char *io; /* how the model is read, as in stk_engine_options; NULL: "auto" */
+    stk_progress_fn progress;
+    void *progress_user;
+} stk_pack_options;
+STK_API void stk_pack_options_default(stk_pack_options *options, size_t struct_bytes);
+/*
+ * Writes `model` in a form whose reads need no permutation and in which one contiguous range, at a multiple of 4,096 bytes, is
+ * an expert. It is opened and runs as any model does, with the same output; it takes as much room; other programs refuse it. The
+ * file appears at `path` whole or not at all; a file of that name is replaced. options NULL: the defaults. Blocks.
+ *
+ * Errors: STK_EINVAL (the model is packed, or owns `path`), STK_ENOSPC (names what is needed and what is free), STK_EIO,
+ * STK_ENOMEM, STK_ECANCELED (by the progress callback).
+ */
+STK_API int stk_pack(const stk_model *model, const char *path, const stk_pack_options *options);
+/* Reads all of a packed model and compares it with the sums that it was written with. Errors: STK_EFORMAT (names what is
+ * damaged), STK_EINVAL (the model is not packed: there are no sums), STK_EIO, STK_ENOMEM, STK_ECANCELED. */
+STK_API int stk_pack_check(const stk_model *model, const stk_pack_options *options);
 
 /* ---- Synthetic models --------------------------------------------------------------------------------------------------- */
 
@@ -881,7 +1033,7 @@ typedef struct stk_synth_options {
     stk_progress_fn progress;
     void *progress_user;
 } stk_synth_options;
-STK_API void stk_synth_options_default(stk_synth_options *options);
+STK_API void stk_synth_options_default(stk_synth_options *options, size_t struct_bytes);
 /*
  * Writes a GGUF model of random weights in the sizes and formats of a real one, for measuring speed here and in other programs.
  * Shapes: qwen3-30b-a3b, mixtral-8x7b, tiny, and for other programs alone deepseek-v2-lite and qwen2-57b-a14b; each also with

@@ -41,7 +41,8 @@ struct stk_store {
     stk_arrival *arrivals; /* [2 * n_expert] not yet taken */
     uint32_t *lost;        /* [n_key] */
     uint32_t n_landed, n_picked, n_share_max, n_arrival;
-    char error[512]; /* detail of the latest failed read that an arrival tells of */
+    stk_timeline *timeline; /* NULL: none */
+    char error[512];        /* detail of the latest failed read that an arrival tells of */
 };
 
 int stk_store_open(stk_store **out, const stk_catalogue *cat, stk_io *io, stk_slots *slots, uint32_t n_share) {
@@ -80,6 +81,8 @@ void stk_store_close(stk_store **store) {
     *store = NULL;
 }
 
+void stk_store_set_timeline(stk_store *s, stk_timeline *timeline) { s->timeline = timeline; }
+
 static uint8_t *slot_at(const stk_store *s, uint32_t layer, uint32_t slot) {
     return stk_slots_at(s->slots, stk_catalogue_layer_class(s->cat, layer), slot);
 }
@@ -112,6 +115,7 @@ static int start(stk_store *s, uint32_t key, enum stk_io_class class) {
         if (!(f->missing & 1u << p)) continue;
         stk_part_read r;
         part_read(s, f->layer, key % s->n_expert, p, &r);
+        if (r.bytes == 0) continue; /* it comes with another */
         reads[n++] = (stk_io_read){r.file, r.file_offset, r.bytes, slot + r.slot_offset, tag_of(key, p)};
     }
     forget_landed(s, key); /* of an attempt that failed */
@@ -124,8 +128,9 @@ static int start(stk_store *s, uint32_t key, enum stk_io_class class) {
 
 /* ---- Ending -------------------------------------------------------------------------------------------------------------- */
 
+/* Phases that may be computed, or none: the expert has failed. What is there is there, though the rest may have failed once. */
 static void arrive(stk_store *s, const flight *f, uint8_t phases) {
-    s->arrivals[s->n_arrival++] = (stk_arrival){f->index, f->status, phases};
+    s->arrivals[s->n_arrival++] = (stk_arrival){f->index, phases ? STK_OK : f->status, phases};
 }
 
 /* All reads of an expert have ended, one of them badly: nothing writes to its slot any more. What was read ahead and is wanted
@@ -139,16 +144,48 @@ static int end_badly(stk_store *s, uint32_t key) {
     return STK_OK;
 }
 
+/* A read that reached the drive, whatever came of it. */
+static void note(stk_store *s, const flight *f, uint32_t expert, enum stk_part part, const stk_io_done *done) {
+    stk_part_read r;
+    if (!stk_timeline_on(s->timeline) || !done->begin_ns) return;
+    part_read(s, f->layer, expert, part, &r);
+    stk_timeline_put(s->timeline, (stk_work){done->begin_ns, done->end_ns, .bytes = r.bytes,
+                                             .kind = f->ahead ? STK_WORK_READ_AHEAD : STK_WORK_READ, .layer = f->layer,
+                                             .expert = expert, .n_expert = 1});
+}
+
+/* Parts of an expert are in their layout. */
+static void settle(stk_store *s, flight *f, uint8_t parts) {
+    uint8_t before = f->missing;
+    f->missing &= (uint8_t)~parts;
+    bool up = before & UP_PARTS && !(f->missing & UP_PARTS);
+    if (f->index != NOBODY && (up || f->missing == NO_PART)) arrive(s, f, f->missing ? STK_PHASE_UP : STK_PHASE_ALL);
+    if (f->missing == NO_PART) *f = (flight){0};
+}
+
+/* A read has brought what it was to bring. Packed parts are in their layout already. */
+static void land(stk_store *s, uint32_t key, enum stk_part part) {
+    flight *f = &s->flights[key];
+    if (stk_catalogue_packed(s->cat)) {
+        stk_part_read r;
+        part_read(s, f->layer, key % s->n_expert, part, &r);
+        if (f->status >= 0) settle(s, f, r.parts);
+    } else {
+        s->landed[s->n_landed++] = (landed){key, part};
+    }
+}
+
 static int take_done(stk_store *s, const stk_io_done *done) {
     uint32_t key = (uint32_t)(done->tag / STK_N_PART);
     flight *f = &s->flights[key];
+    note(s, f, key % s->n_expert, (enum stk_part)(done->tag % STK_N_PART), done);
     f->n_reading--;
     if (done->status < 0 && f->status >= 0) {
         f->status = done->status;
         bool told = f->index != NOBODY && !f->ahead; /* others are read again, or were cancelled */
         if (told) snprintf(s->error, sizeof s->error, "%s", stk_error_detail());
     }
-    if (done->status >= 0) s->landed[s->n_landed++] = (landed){key, (enum stk_part)(done->tag % STK_N_PART)};
+    if (done->status >= 0) land(s, key, (enum stk_part)(done->tag % STK_N_PART));
     return f->n_reading == 0 && f->status < 0 ? end_badly(s, key) : STK_OK;
 }
 
@@ -274,11 +311,7 @@ uint64_t stk_store_settle(stk_store *s) {
         flight *f = &s->flights[l->key];
         if (f->status < 0) continue;
         bytes += stk_catalogue_class(s->cat, stk_catalogue_layer_class(s->cat, f->layer))->part[l->part].file_bytes;
-        uint8_t before = f->missing;
-        f->missing &= (uint8_t) ~(1u << l->part);
-        bool up = before & UP_PARTS && !(f->missing & UP_PARTS);
-        if (f->index != NOBODY && (up || f->missing == NO_PART)) arrive(s, f, f->missing ? STK_PHASE_UP : STK_PHASE_ALL);
-        if (f->missing == NO_PART) *f = (flight){0};
+        settle(s, f, (uint8_t)(1u << l->part));
     }
     s->n_landed -= s->n_picked;
     for (uint32_t i = 0; i < s->n_landed; i++) s->landed[i] = s->landed[s->n_picked + i];

@@ -4,7 +4,8 @@
  *
  * An expert is read as three parts. A part that has landed is packed into its layout (stk_store_pack) while others are still on
  * their way; the expert is there when all three are packed. What was read ahead and is not wanted yet is packed only where there
- * is nothing better to do: many a guess is wrong.
+ * is nothing better to do: many a guess is wrong. A packed expert comes with one or two reads and is there when these have
+ * landed.
  *
  * Who may call it: src/. Threads: the thread that plans; stk_store_pack by any worker, for different parts at the same time.
  * Ownership: borrows catalogue, io and slots. One reader per expert at any time, whoever asked for it.
@@ -22,6 +23,8 @@ typedef struct stk_store stk_store;
 int stk_store_open(stk_store **out, const stk_catalogue *cat, stk_io *io, stk_slots *slots, uint32_t n_share) STK_CHECKED;
 /* Nothing may be in flight. */
 void stk_store_close(stk_store **store);
+/* Takes down there what the drive does; NULL: nowhere. */
+void stk_store_set_timeline(stk_store *store, stk_timeline *timeline);
 
 /* Memory of a decision's slot. */
 void *stk_store_slot(const stk_store *store, uint32_t layer, const stk_decision *d);

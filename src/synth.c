@@ -47,10 +47,8 @@ typedef struct synth {
     int8_t *rows; /* [n_token, n_embd] of the route */
 } synth;
 
-void stk_synth_options_default(stk_synth_options *o) {
-    if (!o) return;
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_synth_options_default(stk_synth_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_synth_options){0}, sizeof *o);
 }
 
 /* ---- Bytes -------------------------------------------------------------------------------------------------------------- */
@@ -179,10 +177,8 @@ static int open_route(synth *s) {
 /* ---- The model ---------------------------------------------------------------------------------------------------------- */
 
 static int take_options(synth *s, const stk_synth_options *given) {
-    stk_synth_options_default(&s->o);
-    if (given->struct_bytes < sizeof given->struct_bytes || given->struct_bytes > sizeof s->o)
-        return stk_fail(STK_EINVAL, "synth options of %u bytes; this library knows %zu", given->struct_bytes, sizeof s->o);
-    memcpy(&s->o, given, given->struct_bytes);
+    stk_synth_options_default(&s->o, sizeof s->o);
+    STK_TRY(stk_struct_take(&s->o, sizeof s->o, given, "synth options"));
     if (!s->o.shape || !s->o.type) return stk_fail(STK_EINVAL, "a synthetic model needs a shape and a type");
     STK_TRY(stk_synth_shape_find(&s->shape, s->o.shape));
     STK_TRY(stk_synth_mix_find(&s->mix, s->o.type));

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "gguf.h"
 #include "tally.h"
 #include "traces/export.h"
 #include "traces/source.h"
@@ -15,7 +16,25 @@
 struct stk_trace {
     stk_source *source;
     enum stk_phase phase; /* of the running step */
+    char *text[4];        /* model, policy, io, params of the header, as they may be shown */
 };
+
+/* A file is not trusted to be shown as it is: control characters and stray bytes are escaped. */
+static char *printable(const char *text) {
+    stk_gguf_string s = {text, strlen(text)};
+    size_t cap = 4 * s.bytes + 8;
+    char *out = malloc(cap);
+    if (out) stk_gguf_format(&(stk_gguf_value){.type = STK_GGUF_STRING, .item = STK_GGUF_STRING, .n = 1, .data = &s}, out, cap);
+    return out;
+}
+
+static int take_texts(stk_trace *t) {
+    const stk_trace_header *h = stk_source_header(t->source);
+    const char *const texts[] = {h->model, h->policy, h->io, h->params};
+    for (size_t i = 0; i < STK_ARRAY_LEN(texts); i++)
+        if (!(t->text[i] = printable(texts[i]))) return stk_fail(STK_ENOMEM, "out of memory for the trace");
+    return STK_OK;
+}
 
 int stk_trace_open(stk_trace **out, const char *path) {
     if (!out || !path) return stk_fail(STK_EINVAL, "stk_trace_open: an argument is NULL");
@@ -23,6 +42,7 @@ int stk_trace_open(stk_trace **out, const char *path) {
     stk_trace *t = calloc(1, sizeof *t);
     if (!t) return stk_fail(STK_ENOMEM, "trace %s: out of memory", path);
     int rc = stk_source_open(&t->source, &path, 1, NULL);
+    if (rc >= 0) rc = take_texts(t);
     if (rc < 0) stk_trace_close(&t);
     *out = t;
     return rc;
@@ -31,6 +51,7 @@ int stk_trace_open(stk_trace **out, const char *path) {
 void stk_trace_close(stk_trace **trace) {
     if (!trace || !*trace) return;
     stk_source_close(&(*trace)->source);
+    for (size_t i = 0; i < STK_ARRAY_LEN((*trace)->text); i++) free((*trace)->text[i]);
     free(*trace);
     *trace = NULL;
 }
@@ -49,10 +70,10 @@ int stk_trace_get_info(const stk_trace *trace, stk_trace_info *info) {
                            .sized = source->sized,
                            .ram_bytes = h->ram_bytes,
                            .format = source->format,
-                           .model = h->model,
-                           .policy = h->policy,
-                           .io = h->io,
-                           .params = h->params};
+                           .model = trace->text[0],
+                           .policy = trace->text[1],
+                           .io = trace->text[2],
+                           .params = trace->text[3]};
     for (uint32_t i = 0; i < h->n_layer; i++) full.expert_bytes += h->n_expert * h->classes[h->layer_class[i]].payload_bytes;
     for (uint32_t c = 0; c < h->n_class; c++) full.n_slot += h->classes[c].n_slot;
     memcpy(info, &full, full.struct_bytes);
@@ -108,9 +129,8 @@ typedef struct convert {
     stk_trace_end end;
 } convert;
 
-void stk_trace_convert_options_default(stk_trace_convert_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_trace_convert_options_default(stk_trace_convert_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_trace_convert_options){0}, sizeof *o);
 }
 
 static int write_record(convert *c, const stk_trace_record *record) {
@@ -195,12 +215,8 @@ static int convert_whole(convert *c, const char *path) {
 int stk_trace_convert(const char *const *traces, uint32_t n, const char *path, const stk_trace_convert_options *options) {
     if (!traces || !n || !path) return stk_fail(STK_EINVAL, "stk_trace_convert: an argument is NULL");
     convert c = {0};
-    stk_trace_convert_options_default(&c.o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof c.o)
-            return stk_fail(STK_EINVAL, "convert options of %u bytes; this library knows %zu", options->struct_bytes, sizeof c.o);
-        memcpy(&c.o, options, options->struct_bytes);
-    }
+    stk_trace_convert_options_default(&c.o, sizeof c.o);
+    if (options) STK_TRY(stk_struct_take(&c.o, sizeof c.o, options, "convert options"));
     if (c.o.format > STK_TRACE_FORMAT_CSV) return stk_fail(STK_EINVAL, "format %u: no such choice", c.o.format);
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_trace_convert: trace %u is NULL", i);

@@ -9,20 +9,15 @@
 
 #include "shape.h"
 
-void stk_tune_options_default(stk_tune_options *o) {
-    memset(o, 0, sizeof *o);
-    o->struct_bytes = sizeof *o;
+void stk_tune_options_default(stk_tune_options *o, size_t struct_bytes) {
+    stk_struct_give(o, struct_bytes, &(stk_tune_options){0}, sizeof *o);
 }
 
 /* ---- Begin and end ------------------------------------------------------------------------------------------------------- */
 
 static int take_options(stk_tuning *t, const stk_tune_options *options) {
-    stk_tune_options_default(&t->o);
-    if (options) {
-        if (options->struct_bytes < sizeof options->struct_bytes || options->struct_bytes > sizeof t->o)
-            return stk_fail(STK_EINVAL, "tune options of %u bytes; this library knows %zu", options->struct_bytes, sizeof t->o);
-        memcpy(&t->o, options, options->struct_bytes);
-    }
+    stk_tune_options_default(&t->o, sizeof t->o);
+    if (options) STK_TRY(stk_struct_take(&t->o, sizeof t->o, options, "tune options"));
     if (t->o.ram_bytes && t->o.fraction != 0) return stk_fail(STK_EINVAL, "bytes and a fraction exclude one another as budgets");
     if (!(t->o.fraction >= 0 && t->o.fraction <= 1))
         return stk_fail(STK_EINVAL, "a fraction of %g of the experts", t->o.fraction);

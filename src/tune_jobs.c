@@ -78,7 +78,7 @@ static int replay(crew *c, stk_tune_job *job) {
         STK_TRYGOTO(stk_tune_traces_fit(&t->traces, config->ram_bytes, ops && ops->admit ? t->traces.k : 0, job->without, n_slot),
                     rc, out);
     }
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     if (ops && ops->needs_future) /* a bound: what it refuses takes no bytes */
         o.fraction = (double)config->ram_bytes / (double)t->traces.all_bytes;
     else

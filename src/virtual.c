@@ -86,6 +86,25 @@ static void work(stk_virtual *v, double ns) {
 
 static uint32_t read_of(const stk_virtual *v, uint32_t key, uint32_t part) { return key * v->header->n_part + part; }
 
+static uint32_t key_of(const stk_virtual *v, uint32_t read) { return read / v->header->n_part; }
+
+static void note_read(void *user, uint32_t read, uint64_t end_ns) {
+    stk_virtual *v = user;
+    const stk_virtual_read *r = &v->drive.reads[read];
+    uint32_t key = key_of(v, read);
+    if (!stk_timeline_on(v->timeline)) return;
+    stk_timeline_put(v->timeline,
+                     (stk_work){r->begin_ns, end_ns, .bytes = r->issued_bytes,
+                                .kind = v->flights[key].ahead ? STK_WORK_READ_AHEAD : STK_WORK_READ,
+                                .layer = key / v->header->n_expert, .expert = key % v->header->n_expert, .n_expert = 1});
+}
+
+void stk_virtual_set_timeline(stk_virtual *v, stk_timeline *timeline) {
+    v->timeline = timeline;
+    v->drive.ended = timeline ? note_read : NULL;
+    v->drive.user = v;
+}
+
 /* Forgets the reads of an expert. */
 static void forget(stk_virtual *v, uint32_t key) {
     for (uint32_t p = 0; p < v->header->n_part; p++) stk_virtual_drive_cancel(&v->drive, read_of(v, key, p));
@@ -96,7 +115,8 @@ static void submit(stk_virtual *v, uint32_t layer, const stk_decision *d, uint32
     const stk_trace_extent *x = extents_of(v, layer, d->expert);
     if (d->victim != STK_NO_KEY && v->flights[d->victim].n_missing) forget(v, d->victim);
     stk_virtual_drive_advance(&v->drive, (uint64_t)v->now_ns);
-    v->flights[d->key] = (stk_virtual_flight){.n_missing = v->header->n_part, .up_missing = UP_PARTS, .index = index};
+    v->flights[d->key] = (stk_virtual_flight){
+        .n_missing = v->header->n_part, .up_missing = UP_PARTS, .index = index, .ahead = cls == STK_IO_PREFETCH};
     for (uint32_t p = 0; p < v->header->n_part; p++)
         stk_virtual_drive_submit(&v->drive, read_of(v, d->key, p), cls, x[p].bytes, (uint64_t)v->now_ns);
 }
@@ -142,8 +162,6 @@ static double part_bytes(const stk_virtual *v, uint32_t key, uint32_t part) {
     return asked ? (double)v->header->classes[v->header->layer_class[layer]].payload_bytes * (double)x[part].bytes / (double)asked
                  : 0;
 }
-
-static uint32_t key_of(const stk_virtual *v, uint32_t read) { return read / v->header->n_part; }
 
 /* Takes in a part that has landed. */
 static void land(stk_virtual *v, uint32_t read) {

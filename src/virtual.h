@@ -20,6 +20,7 @@ typedef struct stk_virtual_flight {
     uint32_t index;     /* of the decision that waits for it, or UINT32_MAX */
     uint8_t up_missing; /* bits of its gate and up, where a trace has these parts */
     uint8_t told;       /* phases that the executor knows of */
+    bool ahead;         /* read as a prefetch */
 } stk_virtual_flight;
 
 typedef struct stk_virtual {
@@ -29,6 +30,7 @@ typedef struct stk_virtual {
     stk_tally *tally; /* hears of lost experts */
     stk_cost cost;
     stk_chooser *chooser;    /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
+    stk_timeline *timeline;  /* borrowed; NULL: none */
     stk_prefetch *prefetch;  /* borrowed: predicts in place of what was recorded; NULL: as recorded */
     stk_gates *gates;        /* borrowed: what it hears of routers ahead; NULL: nothing */
     uint32_t depth;          /* layers ahead of recorded predictions that count, where they are chosen anew; 0: none */
@@ -51,6 +53,8 @@ int stk_virtual_open(stk_virtual *v, stk_source *source, stk_cache *cache, stk_t
 void stk_virtual_close(stk_virtual *v);
 /* Everything takes time from here on: reads by this model, the rest by `cost`. */
 void stk_virtual_set_drive(stk_virtual *v, const stk_drive *model);
+/* Takes down there what the drive does; NULL: nowhere. */
+void stk_virtual_set_timeline(stk_virtual *v, stk_timeline *timeline);
 
 /* The next record without taking it; 0 at the end of the trace. */
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) STK_CHECKED;

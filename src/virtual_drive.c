@@ -53,6 +53,7 @@ static void issue(stk_virtual_drive *d, uint32_t read, uint64_t now_ns) {
     stk_virtual_read *r = &d->reads[read];
     uint32_t bytes = stk_drive_piece(r->cls, STK_IO_PIECE_BYTES, r->bytes - r->issued_bytes);
     d->flying[d->n_flying++] = (stk_virtual_piece){stk_drive_submit(&d->model, now_ns, bytes), read, bytes};
+    if (!r->issued_bytes) r->begin_ns = now_ns;
     r->n_piece++;
     r->issued_bytes += bytes;
     if (r->issued_bytes == r->bytes) unqueue(d, read);
@@ -78,7 +79,10 @@ static void settle(stk_virtual_drive *d, uint32_t at) {
     d->moved_bytes += p.bytes;
     if (p.read != NONE) {
         stk_virtual_read *r = &d->reads[p.read];
-        if (--r->n_piece == 0 && r->issued_bytes == r->bytes) d->landed[d->n_landed++] = p.read;
+        if (--r->n_piece == 0 && r->issued_bytes == r->bytes) {
+            d->landed[d->n_landed++] = p.read;
+            if (d->ended) d->ended(d->user, p.read, p.due_ns);
+        }
     }
     pump(d, p.due_ns);
 }
@@ -105,9 +109,14 @@ void stk_virtual_drive_promote(stk_virtual_drive *d, uint32_t read) {
 
 void stk_virtual_drive_cancel(stk_virtual_drive *d, uint32_t read) {
     uint32_t kept = 0;
+    uint64_t end_ns = 0;
     if (d->reads[read].queued) unqueue(d, read);
-    for (uint32_t i = 0; i < d->n_flying; i++)
-        if (d->flying[i].read == read) d->flying[i].read = NONE;
+    for (uint32_t i = 0; i < d->n_flying; i++) {
+        if (d->flying[i].read != read) continue;
+        d->flying[i].read = NONE;
+        end_ns = STK_MAX(end_ns, d->flying[i].due_ns);
+    }
+    if (end_ns && d->ended) d->ended(d->user, read, end_ns);
     for (uint32_t i = 0; i < d->n_landed; i++)
         if (d->landed[i] != read) d->landed[kept++] = d->landed[i];
     d->n_landed = kept;

@@ -13,6 +13,7 @@
 /* A read, named by a number of the caller's. */
 typedef struct stk_virtual_read {
     uint64_t bytes, issued_bytes; /* of it; handed out as pieces */
+    uint64_t begin_ns;            /* when the first of these was */
     uint32_t next;                /* in its queue */
     uint16_t n_piece;             /* in flight */
     uint8_t cls;
@@ -38,6 +39,9 @@ typedef struct stk_virtual_drive {
     stk_virtual_queue queue[STK_IO_PREFETCH + 1];
     stk_virtual_piece flying[STK_IO_DEPTH];
     uint64_t moved_bytes; /* of pieces that came back */
+    /* Told of each read that has landed or was cancelled under way, and when its last piece was or will be back; NULL: nobody. */
+    void (*ended)(void *user, uint32_t read, uint64_t end_ns);
+    void *user;
 } stk_virtual_drive;
 
 /* n: reads that there may be, numbered from 0. The model is the caller's to set. STK_ENOMEM. */

@@ -110,7 +110,7 @@ typedef struct stk_trace_record {
 typedef struct stk_trace_writer stk_trace_writer;
 /* Creates `path` and writes through to it frame by frame (64 KiB, or a second), so that a killed run leaves what it had recorded.
  * Allocates nothing after open. Errors: STK_EINVAL (the header contradicts itself or exceeds the limits of traces/README.md),
- * those above. */
+ * STK_ESTATE (another writer has the file open), those above. */
 int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_trace_header *header) STK_CHECKED;
 /*
  * An event belongs to the latest step: `step` and `n_tok` are that step's, from which the reader takes seq, pos and token;

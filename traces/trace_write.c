@@ -10,6 +10,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <zstd.h>
@@ -348,9 +350,19 @@ static int take_memory(stk_trace_writer *w, const char *path, size_t header_byte
     return ZSTD_isError(rc) ? stk_fail(STK_EINVAL, "trace %s: zstd: %s", path, ZSTD_getErrorName(rc)) : 0;
 }
 
-static int begin_file(stk_trace_writer *w, const stk_trace_header *header) {
-    w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+/* Two runs that wrote to one file would leave neither's trace. */
+static int create_file(stk_trace_writer *w) {
+    struct stat st;
+    w->fd = open(w->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (w->fd < 0) return stk_fail_errno(errno, "trace %s: cannot create it", w->path);
+    if (fstat(w->fd, &st) < 0 || !S_ISREG(st.st_mode)) return 0;
+    if (flock(w->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return stk_fail(STK_ESTATE, "trace %s: another run is writing it; name another file", w->path);
+    return ftruncate(w->fd, 0) < 0 ? stk_fail_errno(errno, "trace %s: cannot empty it", w->path) : 0;
+}
+
+static int begin_file(stk_trace_writer *w, const stk_trace_header *header) {
+    STK_TRY(create_file(w));
     uint8_t prefix[TRACE_PREFIX_BYTES];
     stk_trace_prefix_put(prefix);
     STK_TRY(write_all(w, prefix, sizeof prefix));

@@ -193,6 +193,7 @@ int cli_read_file(cli_buffer *buffer, const char *path) {
     if (path && !strcmp(path, "-")) path = NULL;
     const char *name = path ? path : "stdin";
     int rc = CLI_OK, fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
+    if (fd < 0 && cli_signal()) return cli_signal_exit(); /* it waited for somebody to write into a pipe */
     if (fd < 0) return cli_fail(CLI_FAILED, "reading the text", "%s: %s", name, strerror(errno));
     while (rc == CLI_OK) {
         ssize_t n = cli_signal() ? 0 : read(fd, block, sizeof block);

@@ -109,7 +109,7 @@ static int calibrate(doctor *d) {
         rc = cli_make_directories(path);
     if (rc) return rc;
     stk_calibrate_options o;
-    stk_calibrate_options_default(&o);
+    stk_calibrate_options_default(&o, sizeof o);
     o.n_threads = (uint32_t)s->n_threads;
     o.ram_bytes = s->ram_bytes;
     o.cpu = s->cpu;

@@ -3,15 +3,34 @@
 
 #include "common.h"
 
+enum { COLUMNS = 110, LEFT = 36, INDENT = 2 + LEFT + 1 };
+
+/* Word by word from INDENT on; what goes beyond COLUMNS stands in further lines below the first word. */
+static void print_words(FILE *out, const char *text) {
+    size_t column = INDENT;
+    for (const char *word = text; *word;) {
+        size_t n = strcspn(word, " ");
+        bool breaks = word != text && column + 1 + n > COLUMNS;
+        if (breaks)
+            fprintf(out, "\n%*s", INDENT, "");
+        else if (word != text)
+            fputc(' ', out);
+        column = (breaks ? INDENT : column + (word != text)) + n;
+        fwrite(word, 1, n, out);
+        word += n + (word[n] == ' ');
+    }
+    fputc('\n', out);
+}
+
 static void print_option(FILE *out, const cli_option *o) {
-    char left[64];
+    char left[64], text[1024];
     size_t n = 0;
     if (o->letter) n += (size_t)snprintf(left + n, sizeof left - n, "-%c, ", o->letter);
     if (o->alias) n += (size_t)snprintf(left + n, sizeof left - n, "%s%s, ", strlen(o->alias) == 3 ? "-" : "--", o->alias);
     snprintf(left + n, sizeof left - n, "--%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
-    fprintf(out, "  %-36s %s", left, o->help);
-    if (o->initial) fprintf(out, " [%s]", o->initial);
-    fputc('\n', out);
+    fprintf(out, "  %-*s ", LEFT, left);
+    snprintf(text, sizeof text, "%s%s%s%s", o->help, o->initial ? " [" : "", o->initial ? o->initial : "", o->initial ? "]" : "");
+    print_words(out, text);
 }
 
 void cli_help_verb(FILE *out, const cli_verb *verb) {

@@ -21,35 +21,27 @@ enum kind {
 static const char *const kind_names[N_KIND] = {"experts", "shared experts", "attention", "dense ffn", "router",
                                                "norms",   "embedding",      "output",    "other"};
 
-enum { MAX_TYPE = 64, N_PART = 3 };
-static const char *const part_names[N_PART] = {"gate", "up", "down"};
+enum { MAX_TYPE = 64 };
 
 typedef struct total {
     const char *name;
     uint64_t n, bytes;
 } total;
 
-/* Layers whose experts have the same types and size. */
-typedef struct expert_class {
-    const char *type[N_PART]; /* NULL when the model has no such matrix; the type of gate_up stands for both */
-    uint64_t bytes;           /* of one expert */
-    uint32_t n_layer;
-} expert_class;
-
 typedef struct inspection {
     cli_session session;
     total kinds[N_KIND], types[MAX_TYPE];
     size_t n_type;
-    expert_class *classes; /* [n_layer] one a layer, merged by merge_classes */
+    stk_expert_class_info *classes; /* [n_class] */
     size_t n_class;
+    bool checked; /* the sums of a packed model */
 } inspection;
 
-/* Whether `name` is a matrix of routed experts: stacked ("_exps.") or, in old files, one tensor an expert ("ffn_up.3.weight"). */
-static bool is_expert(const char *name, bool *stacked) {
+/* Whether `name` is of routed experts: stacked ("_exps.") or, in old files, one tensor an expert ("ffn_up.3.weight"). */
+static bool is_expert(const char *name) {
     unsigned layer, expert;
     char part[16];
-    *stacked = strstr(name, "_exps.") != NULL;
-    return *stacked || sscanf(name, "blk.%u.ffn_%15[a-z].%u.", &layer, part, &expert) == 3;
+    return strstr(name, "_exps.") || sscanf(name, "blk.%u.ffn_%15[a-z].%u.", &layer, part, &expert) == 3;
 }
 
 static enum kind kind_of(const char *name) {
@@ -61,51 +53,29 @@ static enum kind kind_of(const char *name) {
         {"attn_", KIND_ATTENTION}, {"token_embd", KIND_EMBEDDING}, {"output", KIND_OUTPUT},
         {"ffn_", KIND_FFN},
     };
-    bool stacked;
-    if (is_expert(name, &stacked)) return KIND_EXPERTS;
+    if (is_expert(name)) return KIND_EXPERTS;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (strstr(name, rules[i].part)) return rules[i].kind;
     return KIND_OTHER;
 }
 
-static void add_type(inspection *in, const stk_tensor_info *t) {
+static void add_type(inspection *in, const char *name, uint64_t n, uint64_t bytes) {
     size_t i = 0;
-    while (i < in->n_type && strcmp(in->types[i].name, t->type_name) != 0) i++;
+    while (i < in->n_type && strcmp(in->types[i].name, name) != 0) i++;
     if (i == MAX_TYPE) return; /* ggml has fewer types */
-    if (i == in->n_type) in->types[in->n_type++].name = t->type_name;
-    in->types[i].n++;
-    in->types[i].bytes += t->bytes;
+    if (i == in->n_type) in->types[in->n_type++].name = name;
+    in->types[i].n += n;
+    in->types[i].bytes += bytes;
 }
 
-/* Adds a tensor of experts to the class of its layer. */
-static void add_expert(inspection *in, const stk_tensor_info *t, bool stacked) {
-    unsigned layer;
-    uint64_t n = stacked ? t->dim[2] : in->session.info.n_expert;
-    if (sscanf(t->name, "blk.%u.", &layer) != 1 || layer >= in->session.info.n_layer || n == 0) return;
-    expert_class *c = &in->classes[layer];
-    c->n_layer = 1;
-    c->bytes += t->bytes / n;
-    for (int p = 0; p < N_PART; p++)
-        if (strstr(t->name, part_names[p])) c->type[p] = t->type_name;
-}
-
-static bool same_type(const char *a, const char *b) { return a && b ? !strcmp(a, b) : a == b; }
-
-static void merge_classes(inspection *in) {
-    for (uint32_t l = 0; l < in->session.info.n_layer; l++) {
-        expert_class c = in->classes[l];
-        size_t i = 0;
-        if (!c.n_layer) continue;
-        for (; i < in->n_class; i++) {
-            const expert_class *d = &in->classes[i];
-            if (d->bytes == c.bytes && same_type(d->type[0], c.type[0]) && same_type(d->type[1], c.type[1]) &&
-                same_type(d->type[2], c.type[2]))
-                break;
-        }
-        if (i < in->n_class)
-            in->classes[i].n_layer++;
-        else
-            in->classes[in->n_class++] = c; /* n_class <= l: the entry has been read */
+/* The matrices of packed experts count as the tensors that they were. */
+static void add_packed_types(inspection *in) {
+    for (size_t i = 0; i < in->n_class; i++) {
+        const stk_expert_class_info *c = &in->classes[i];
+        uint64_t n = (uint64_t)in->session.info.n_expert * c->n_layer;
+        add_type(in, c->gate_type, c->n_layer, c->gate_bytes * n);
+        add_type(in, c->up_type, c->n_layer, c->up_bytes * n);
+        add_type(in, c->down_type, c->n_layer, c->down_bytes * n);
     }
 }
 
@@ -115,21 +85,42 @@ static int tensor_get(const inspection *in, uint64_t i, stk_tensor_info *t) {
     return rc < 0 ? cli_fail_stk(rc, "inspect") : CLI_OK;
 }
 
+static int collect_classes(inspection *in) {
+    in->n_class = (size_t)stk_model_n_expert_class(in->session.model);
+    in->classes = calloc(in->n_class + 1, sizeof *in->classes);
+    if (!in->classes) return cli_fail(CLI_FAILED, "inspect", "out of memory");
+    for (size_t i = 0; i < in->n_class; i++) {
+        in->classes[i].struct_bytes = sizeof in->classes[i];
+        int rc = stk_model_get_expert_class(in->session.model, i, &in->classes[i]);
+        if (rc < 0) return cli_fail_stk(rc, "inspect");
+    }
+    return CLI_OK;
+}
+
 static int collect(inspection *in) {
     stk_tensor_info t;
-    bool stacked;
-    in->classes = calloc((size_t)in->session.info.n_layer + 1, sizeof *in->classes);
-    if (!in->classes) return cli_fail(CLI_FAILED, "inspect", "out of memory");
-    for (uint64_t i = 0; i < stk_model_n_tensor(in->session.model); i++) {
-        if (tensor_get(in, i, &t)) return CLI_FAILED;
-        total *k = &in->kinds[kind_of(t.name)];
-        k->n++;
-        k->bytes += t.bytes;
-        add_type(in, &t);
-        if (is_expert(t.name, &stacked)) add_expert(in, &t, stacked);
+    bool packed = in->session.info.packed != 0;
+    int rc = collect_classes(in);
+    for (uint64_t i = 0; i < stk_model_n_tensor(in->session.model) && rc == CLI_OK; i++) {
+        rc = tensor_get(in, i, &t);
+        if (rc != CLI_OK) break;
+        enum kind kind = kind_of(t.name);
+        in->kinds[kind].n++;
+        in->kinds[kind].bytes += t.bytes;
+        if (!packed || (kind != KIND_EXPERTS && kind != KIND_OTHER)) add_type(in, t.type_name, 1, t.bytes);
     }
-    merge_classes(in);
-    return CLI_OK;
+    if (packed) add_packed_types(in);
+    return rc;
+}
+
+/* Reads all of a packed model. */
+static int check(const inspection *in) {
+    stk_pack_options o;
+    stk_pack_options_default(&o, sizeof o);
+    o.progress = cli_progress;
+    int rc = stk_pack_check(in->session.model, &o);
+    cli_progress_clear();
+    return rc < 0 ? cli_fail_stk(rc, "inspect") : CLI_OK;
 }
 
 /* Bytes of K and V of one position in f16. */
@@ -161,11 +152,9 @@ static int print_classes(const inspection *in) {
     char a[32];
     int rc = in->n_class ? cli_print("\nexperts, by size\n") : CLI_OK;
     for (size_t i = 0; i < in->n_class && rc == CLI_OK; i++) {
-        const expert_class *c = &in->classes[i];
-        rc = cli_print("  %12s each in %u layers:", cli_bytes_text(c->bytes, a), c->n_layer);
-        for (int p = 0; p < N_PART && rc == CLI_OK; p++)
-            if (c->type[p]) rc = cli_print(" %s %s", part_names[p], c->type[p]);
-        if (rc == CLI_OK) rc = cli_print("\n");
+        const stk_expert_class_info *c = &in->classes[i];
+        rc = cli_print("  %12s each in %u layers: gate %s up %s down %s\n", cli_bytes_text(c->bytes, a), c->n_layer, c->gate_type,
+                       c->up_type, c->down_type);
     }
     return rc;
 }
@@ -192,6 +181,9 @@ static int print_text(const inspection *in, bool tensors) {
     char a[32], b[32], c[32];
     int rc = cli_print("%s%s%s: %.1f million parameters in %u file%s, %s\n", i->arch, *i->name ? " " : "", i->name,
                        (double)i->n_param * 1e-6, i->n_file, i->n_file == 1 ? "" : "s", cli_bytes_text(i->file_bytes, a));
+    if (rc == CLI_OK && i->packed)
+        rc = cli_print("packed (form %u): all weights lie as in memory, one contiguous range an expert; for Stoker alone%s\n",
+                       i->packed, in->checked ? "; its checksums are right" : "");
     if (rc == CLI_OK)
         rc = cli_print("%u layers, n_embd %u, %u heads of %u (%u for K and V), vocabulary %u, context %u\n", i->n_layer,
                        i->n_embd, i->n_head, i->head_dim, i->n_head_kv, i->n_vocab, i->n_ctx_train);
@@ -245,8 +237,9 @@ static void json_classes(cJSON *json, const inspection *in) {
         cJSON_AddItemToArray(list, o);
         cJSON_AddNumberToObject(o, "bytes", (double)in->classes[i].bytes);
         cJSON_AddNumberToObject(o, "layers", in->classes[i].n_layer);
-        for (int p = 0; p < N_PART; p++)
-            if (in->classes[i].type[p]) cJSON_AddStringToObject(o, part_names[p], in->classes[i].type[p]);
+        cJSON_AddStringToObject(o, "gate", in->classes[i].gate_type);
+        cJSON_AddStringToObject(o, "up", in->classes[i].up_type);
+        cJSON_AddStringToObject(o, "down", in->classes[i].down_type);
     }
 }
 
@@ -294,6 +287,7 @@ static int print_json(const inspection *in, bool tensors) {
         {"expert_bytes_max", (double)i->expert_bytes_max},
         {"token_bytes", (double)i->token_bytes},
         {"kv_bytes_per_position", (double)kv_bytes(i)},
+        {"packed", i->packed},
     };
     cJSON *json = cJSON_CreateObject();
     cli_json_text(json, "arch", i->arch, strlen(i->arch));
@@ -314,6 +308,10 @@ int cli_inspect(const cli_settings *settings) {
     inspection in = {0};
     int rc = cli_session_open_model(&in.session, settings->operand);
     if (rc == CLI_OK) rc = collect(&in);
+    if (rc == CLI_OK && settings->check) {
+        rc = check(&in);
+        in.checked = rc == CLI_OK;
+    }
     if (rc == CLI_OK) rc = settings->json ? print_json(&in, settings->list_tensors) : print_text(&in, settings->list_tensors);
     free(in.classes);
     rc = cli_session_close(&in.session, rc);

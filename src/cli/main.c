@@ -44,11 +44,21 @@ const cli_verb cli_verbs[] = {
      "measures\n"
      "what computing and reading take; the engine starts from that, and `stoker replay --cost` predicts times by it.",
      cli_doctor},
+    {CLI_PLAN, "plan", NULL, "say what would go where, and how fast, before anything is loaded",
+     "With a cost table that has a GPU (--cost 4090) attention, dense weights and KV go there, and experts into VRAM over RAM "
+     "over\n"
+     "the drive. Refuses what cannot fit and names the least that would. Speeds are predictions: see `stoker replay --vram`.",
+     cli_plan},
     {CLI_SYNTH, "synth", "SHAPE TYPE", "write a model of random weights, for measuring speed",
      "SHAPE is qwen3-30b-a3b, mixtral-8x7b, tiny, or, for other programs that read GGUF, deepseek-v2-lite or qwen2-57b-a14b;\n"
      "each also with -quarter behind it: a quarter of the layers. TYPE is Q4_K_M, Q5_K_M, Q8_0, Q4_0, BF16, F16 or F32. The\n"
      "file appears whole or not at all.",
      cli_synth},
+    {CLI_PACK, "pack", NULL, "write a model in the form that it has in memory, one read an expert",
+     "Experts read from such a file need no rearranging. It takes as much room as the model, runs with the same output, and is "
+     "for\n"
+     "Stoker alone: other programs refuse it. The file appears whole or not at all.",
+     cli_pack},
     {CLI_VERSION, "version", NULL, "print the version", NULL, cli_version},
     {CLI_HELP, "help", "[TOPIC]", "print this help, that of a verb, or the policies or predictors",
      "TOPIC is a verb, policies or predictors.", cli_help},

@@ -91,9 +91,9 @@ static int value_fail(const char *verb, const cli_option *o, const char *text) {
     static const char *const nouns[] = {"", "a text", "a whole number", "a number", "a size", "a list of numbers"};
     if (o->kind == CLI_TEXT) return cli_fail(CLI_USAGE, verb, "--%s takes %s, not '%s'", o->name, o->value, text);
     if (o->kind == CLI_SIZE) return cli_fail(CLI_USAGE, verb, "--%s takes a size such as 512M or 8G, not '%s'", o->name, text);
-    if (o->max >= INT32_MAX)
-        return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.12g, not '%s'", o->name, nouns[o->kind], o->min, text);
-    return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.12g to %.12g, not '%s'", o->name, nouns[o->kind], o->min, o->max,
+    if (o->max == INT32_MAX) /* as good as no limit */
+        return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.16g, not '%s'", o->name, nouns[o->kind], o->min, text);
+    return cli_fail(CLI_USAGE, verb, "--%s takes %s from %.16g to %.16g, not '%s'", o->name, nouns[o->kind], o->min, o->max,
                     text);
 }
 
@@ -208,7 +208,8 @@ static int unknown_fail(const cli_verb *verb, const getopt_tables *t, const char
         begins = t->names[i];
         n_prefix++;
     }
-    if (n_prefix > 1) return cli_fail(CLI_USAGE, verb->name, "'%s' may mean several options (stoker %s --help)", arg, verb->name);
+    if (n_prefix > 1 && len > 1)
+        return cli_fail(CLI_USAGE, verb->name, "'%s' may mean several options (stoker %s --help)", arg, verb->name);
     const char *near = len < 2 ? NULL : begins ? begins : cli_nearest(name, t->names, t->n);
     if (near) return cli_fail(CLI_USAGE, verb->name, "unknown option '%s'; did you mean --%s?", arg, near);
     for (size_t i = 0; i < cli_n_option; i++) {

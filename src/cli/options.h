@@ -28,15 +28,15 @@ typedef struct cli_settings {
     int n_operand;
     const char *model, *prompt, *file, *output;
     const char *io, *policy, *predictor, *cpu, *trace;
-    const char *scope, *reset, *csv, *cost;
+    const char *scope, *reset, *csv, *cost, *mode, *uses_from;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     const char *svg, *route_from, *warm, *watch, *resize_at, *profile, *report, *state, *shape, *tier;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
     int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats, n_job;
     double temp, top_p, min_p, repeat_penalty, fraction;
-    uint64_t ram_bytes, expert_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, verbose, quiet, help;
+    uint64_t ram_bytes, ram_free_bytes, vram_bytes, vram_cap_bytes, expert_bytes;
+    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, check, verbose, quiet, help;
 } cli_settings;
 
 /* The number of an option whose value was left out, as text. */
@@ -78,7 +78,9 @@ enum cli_verb_bit {
     CLI_DOCTOR = 512,
     CLI_SYNTH = 1024,
     CLI_TUNE = 2048,
-    CLI_ALL = 4095,
+    CLI_PLAN = 4096,
+    CLI_PACK = 8192,
+    CLI_ALL = 16383,
 };
 
 typedef struct cli_verb {
@@ -125,7 +127,9 @@ int cli_tune(const cli_settings *settings);
 int cli_trace(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
 int cli_doctor(const cli_settings *settings);
+int cli_plan(const cli_settings *settings);
 int cli_synth(const cli_settings *settings);
+int cli_pack(const cli_settings *settings);
 int cli_version(const cli_settings *settings);
 int cli_help(const cli_settings *settings);
 

@@ -17,6 +17,8 @@ static double tokens_per_second(const stk_replay_count *c) {
     return c->step_ns ? (double)c->n_token * 1e9 / (double)c->step_ns : 0;
 }
 
+static bool tiered(const cli_settings *s) { return s->vram_bytes || s->mode || (s->tier && strncmp(s->tier, "vram=", 5) == 0); }
+
 static stk_replay_count sum(const stk_replay_detail *d) {
     const stk_replay_count *a = &d->prefill, *b = &d->decode;
     return (stk_replay_count){.n_lookup = a->n_lookup + b->n_lookup, .n_hit = a->n_hit + b->n_hit};
@@ -85,6 +87,12 @@ static int report_json(const cli_settings *s, const figures *f) {
         stk_replay_count all = sum(f->other), own = sum(d);
         cJSON_AddNumberToObject(json, "hit_rate_cold", hit_rate(&all));
         cJSON_AddNumberToObject(json, "hit_rate_carried", hit_rate(&own));
+    }
+    if (tiered(s)) {
+        cJSON_AddStringToObject(json, "mode", d->policy);
+        cJSON_AddNumberToObject(json, "vram_bytes", (double)d->vram_bytes);
+        cli_json_tiers(json, "prefill_tiers", &d->tiers_prefill);
+        cli_json_tiers(json, "decode_tiers", &d->tiers_decode);
     }
     cli_json_stats(json, "stats", t);
     return cli_json_print(json);
@@ -160,23 +168,33 @@ static int write_csv(const char *path, const stk_replay_detail *d) {
 
 /* ---- The verb ----------------------------------------------------------------------------------------------------------- */
 
-/* ram=SIZE,nvme: what lies over what, the drive last. */
-static int parse_tiers(const char *text, uint64_t *ram_bytes) {
-    static const char ram[] = "ram=";
+/* One tier of a list, "ram=24G,"; where it ends, or NULL: it is another. *bytes stays 0 where the size is none. */
+static const char *parse_tier(const char *text, const char *name, uint64_t *bytes) {
     char size[32];
-    size_t n = strcspn(text, ",");
-    if (strncmp(text, ram, sizeof ram - 1) != 0 || strcmp(text + n, ",nvme") != 0)
-        return cli_fail(CLI_USAGE, "--tier", "'%s': tiers are ram=SIZE,nvme, the drive last", text);
-    snprintf(size, sizeof size, "%.*s", (int)(n - (sizeof ram - 1)), text + sizeof ram - 1);
-    if (n - (sizeof ram - 1) >= sizeof size || !cli_size_parse(size, ram_bytes) || !*ram_bytes)
-        return cli_fail(CLI_USAGE, "--tier", "'%s' is no size such as 512M or 8G", size);
+    size_t n = strlen(name), end = strcspn(text, ",");
+    if (strncmp(text, name, n) != 0 || text[n] != '=' || text[end] != ',') return NULL;
+    snprintf(size, sizeof size, "%.*s", (int)(end - n - 1), text + n + 1);
+    if (end - n - 1 >= sizeof size || !cli_size_parse(size, bytes)) *bytes = 0;
+    return text + end + 1;
+}
+
+/* vram=SIZE,ram=SIZE,nvme: what lies over what, the drive last; vram may be left out. */
+static int parse_tiers(const char *text, uint64_t *vram_bytes, uint64_t *ram_bytes) {
+    const char *after_vram = parse_tier(text, "vram", vram_bytes), *rest = after_vram ? after_vram : text;
+    rest = parse_tier(rest, "ram", ram_bytes);
+    if (!rest || strcmp(rest, "nvme") != 0)
+        return cli_fail(CLI_USAGE, "--tier", "'%s': tiers are vram=SIZE,ram=SIZE,nvme, the drive last; vram may be left out",
+                        text);
+    if (!*ram_bytes || (after_vram && !*vram_bytes))
+        return cli_fail(CLI_USAGE, "--tier", "'%s': a size is one such as 512M or 8G", text);
     return CLI_OK;
 }
 
 static int check(const cli_settings *s) {
     int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0) + (s->tier != NULL);
-    uint64_t unused;
-    if (s->tier && parse_tiers(s->tier, &unused) != CLI_OK) return CLI_USAGE;
+    uint64_t vram = 0, ram = 0;
+    if (s->tier && parse_tiers(s->tier, &vram, &ram) != CLI_OK) return CLI_USAGE;
+    if (vram && s->vram_bytes) return cli_fail(CLI_USAGE, "replay", "--tier and --vram exclude one another");
     if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --tier, --slots and --fraction exclude one another");
     if (s->verify &&
         (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
@@ -189,10 +207,9 @@ static int check(const cli_settings *s) {
 
 static void options_of(const cli_settings *s, const stk_model *model, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
-    stk_replay_options_default(o);
+    stk_replay_options_default(o, sizeof *o);
     o->verify = s->verify;
     o->ram_bytes = s->ram_bytes;
-    if (s->tier) (void)parse_tiers(s->tier, &o->ram_bytes); /* checked */
     o->n_slot = (uint64_t)s->n_slot;
     o->fraction = s->fraction;
     o->scope = !s->scope ? STK_SCOPE_AUTO : strcmp(s->scope, "layer") == 0 ? STK_SCOPE_LAYER : STK_SCOPE_GLOBAL;
@@ -206,6 +223,10 @@ static void options_of(const cli_settings *s, const stk_model *model, stk_replay
     o->io = s->io;
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;
+    o->vram_bytes = s->vram_bytes;
+    if (s->tier) (void)parse_tiers(s->tier, &o->vram_bytes, &o->ram_bytes); /* checked */
+    o->mode = s->mode;
+    o->uses_from = s->uses_from;
     o->seed = (uint64_t)s->seed;
     o->progress = cli_progress;
 }
@@ -236,7 +257,7 @@ static int replay_both(const cli_settings *s, const stk_model *model, figures *f
     options_of(s, model, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
-    if (rc != CLI_OK || s->reset || s->verify || f->detail.n_sequence < 2) return rc;
+    if (rc != CLI_OK || s->reset || s->verify || tiered(s) || f->detail.n_sequence < 2) return rc;
     stk_replay_result unused = {.struct_bytes = sizeof unused};
     o.io = o.cost = NULL;
     o.reset = STK_RESET_SEQUENCE;
@@ -260,7 +281,7 @@ int cli_replay(const cli_settings *s) {
     if (rc == CLI_OK) rc = replay_both(s, model, &f, &cold);
     if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
     if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
-    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : report(s, &f);
+    if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : tiered(s) ? cli_report_tiers(&f.result, &f.detail) : report(s, &f);
     free(f.detail.layers);
     stk_model_close(&model);
     return rc;

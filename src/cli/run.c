@@ -94,8 +94,7 @@ static int seed_choose(cli_settings *s) {
 static int sampler_open(generation *g) {
     const cli_settings *s = g->settings;
     stk_sampler_options o;
-    o.struct_bytes = sizeof o;
-    stk_sampler_options_default(&o);
+    stk_sampler_options_default(&o, sizeof o);
     o.top_k = (int32_t)s->top_k;
     o.temperature = (float)s->temp;
     o.top_p = (float)s->top_p;

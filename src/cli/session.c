@@ -50,8 +50,7 @@ const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
     return out;
 }
 
-/* The cost file to start from: the user's, else this machine's if it is there and in order. */
-static const char *choose_cost(const cli_settings *s, char *out, size_t bytes) {
+const char *cli_cost_choose(const cli_settings *s, char *out, size_t bytes) {
     if (s->cost) return s->cost;
     const char *path = cli_cost_path(s, out, bytes);
     if (!path || access(path, F_OK) != 0) return NULL;
@@ -85,8 +84,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
         return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
-    o.struct_bytes = sizeof o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = n_ctx;
     o.n_batch = n_batch;
     o.n_logits = n_logits;
@@ -104,7 +102,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.profile = s->profile;
     o.cpu = s->cpu;
     o.trace = s->trace;
-    o.cost = choose_cost(s, cost, sizeof cost);
+    o.cost = cli_cost_choose(s, cost, sizeof cost);
     o.warm = warm_path(s, warm, sizeof warm);
     if (s->warm && !o.warm) return cli_fail(CLI_FAILED, "--warm auto", "there is no cache directory (HOME); name a file");
     o.no_watch = s->watch && strcmp(s->watch, "off") == 0;
@@ -193,13 +191,16 @@ uint32_t cli_session_context(const cli_session *session, const cli_settings *set
 }
 
 int cli_session_tokenize(const cli_session *session, const char *text, size_t bytes, uint32_t flags, int32_t **ids, size_t *n) {
-    int64_t need = stk_tokenize(session->model, text, bytes, flags, NULL, 0);
-    if (need < 0) return cli_fail_stk((int)need, "tokenizing");
-    *ids = malloc(((size_t)need + 1) * sizeof **ids);
-    if (!*ids) return cli_fail(CLI_FAILED, "tokenizing", "out of memory for %lld tokens", (long long)need);
-    *n = (size_t)need;
-    need = stk_tokenize(session->model, text, bytes, flags, *ids, *n);
-    return need < 0 ? cli_fail_stk((int)need, "tokenizing") : CLI_OK;
+    size_t cap = bytes / 2 + 16; /* enough for nearly every text, which is then gone through once */
+    for (*ids = NULL;; cap = *n) {
+        free(*ids);
+        *ids = malloc(cap * sizeof **ids);
+        if (!*ids) return cli_fail(CLI_FAILED, "tokenizing", "out of memory for %zu tokens", cap);
+        int64_t need = stk_tokenize(session->model, text, bytes, flags, *ids, cap);
+        if (need < 0) return cli_fail_stk((int)need, "tokenizing");
+        *n = (size_t)need;
+        if (*n <= cap) return CLI_OK;
+    }
 }
 
 int cli_session_check_tokens(const cli_session *session, const cli_list *tokens) {

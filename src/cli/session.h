@@ -44,6 +44,9 @@ int cli_session_close(cli_session *session, int rc);
  */
 const char *cli_cost_path(const cli_settings *settings, char *out, size_t bytes);
 
+/* The cost file to start from: the user's, else that one if it is there and in order, else NULL. */
+const char *cli_cost_choose(const cli_settings *settings, char *out, size_t bytes);
+
 /* Positions for `settings`: -c, or the lesser of the model's context and `most`. */
 uint32_t cli_session_context(const cli_session *session, const cli_settings *settings, uint32_t most);
 
@@ -72,6 +75,9 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
 /* Every counter as object `name`; sizes as object "memory". */
 void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats);
 void cli_json_memory(cJSON *json, const stk_memory_info *memory);
+/* What a replay with VRAM found: a phase as object `name`; all of it as text. */
+void cli_json_tiers(cJSON *json, const char *name, const stk_replay_tiers *tiers);
+int cli_report_tiers(const stk_replay_result *result, const stk_replay_detail *detail);
 /* Adds a text of any bytes (a 0 byte included). */
 void cli_json_text(cJSON *json, const char *name, const char *text, size_t bytes);
 /* Prints and frees `json`. */

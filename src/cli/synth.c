@@ -18,7 +18,7 @@ int cli_synth(const cli_settings *s) {
     if (!s->output) return cli_fail(CLI_USAGE, "synth", "where to? (-o FILE)");
     if (s->route_from && s->n_layer)
         return cli_fail(CLI_USAGE, "synth", "--layers and --route-from exclude one another: the layers are the trace's");
-    stk_synth_options_default(&o);
+    stk_synth_options_default(&o, sizeof o);
     o.shape = s->operand;
     o.type = s->operands[1];
     o.n_layer = (uint32_t)s->n_layer;

@@ -117,8 +117,7 @@ static int convert(const cli_settings *s, char *const *paths, int n) {
     stk_trace_convert_options o;
     if (!s->output) return cli_fail(CLI_USAGE, "trace", "%s needs -o FILE", s->operand);
     const char *dot = strrchr(s->output, '.');
-    o.struct_bytes = sizeof o;
-    stk_trace_convert_options_default(&o);
+    stk_trace_convert_options_default(&o, sizeof o);
     o.format = dot && strcmp(dot, ".csv") == 0 ? STK_TRACE_FORMAT_CSV : STK_TRACE_FORMAT_STOKER;
     o.first_step = (uint64_t)s->first_step;
     o.n_step = (uint64_t)s->n_step;

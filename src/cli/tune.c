@@ -124,7 +124,7 @@ static int search(const cli_settings *s, const stk_model *model, const char *sta
     stk_tune_options o;
     bar b = {0};
     o.struct_bytes = sizeof o;
-    stk_tune_options_default(&o);
+    stk_tune_options_default(&o, sizeof o);
     o.n_threads = (uint32_t)s->n_job;
     o.ram_bytes = s->ram_bytes;
     o.fraction = s->fraction;

@@ -10,6 +10,7 @@
 #include "bench.h"
 #include "src/base.h"
 #include "src/stoker.h"
+#include "tests/temp.h"
 
 enum { N_LAYER = 26, N_EXPERT = 64, K = 6, N_TOKEN = 20000, N_RUN = 7 };
 
@@ -50,10 +51,10 @@ static void make_mrt8(const char *path) {
 }
 
 static void bench(const char *name, const char *path, uint32_t scope) {
-    stk_replay_options o = {.struct_bytes = sizeof o};
+    stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
     uint64_t ns[N_RUN];
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.policy = "lru";
     o.fraction = 0.25;
     o.scope = scope;
@@ -75,9 +76,9 @@ int main(int argc, char **argv) {
         bench(argv[1], argv[1], STK_SCOPE_GLOBAL);
         return 0;
     }
-    char mrt8[] = "/tmp/bench_replay_XXXXXX", own[] = "/tmp/bench_replay_XXXXXX";
-    if (mkstemp(mrt8) < 0 || mkstemp(own) < 0) return 1;
-    make_mrt8(mrt8);
+    char mrt8[TEMP_PATH], own[TEMP_PATH];
+    make_mrt8(temp_file(mrt8, "stoker-bench-replay"));
+    temp_file(own, "stoker-bench-replay");
     const char *from = mrt8;
     must(stk_trace_convert(&from, 1, own, NULL));
     for (uint32_t scope = 0; scope < 2; scope++) {

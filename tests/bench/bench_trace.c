@@ -1,13 +1,14 @@
 /*
  * bench_trace: what recording costs: ns of CPU time and bytes an event to write, ns to read back. CSV on stdout; the median of 7
- * runs after one to warm up, on a file in /tmp or the folder given. The scores are softmax probabilities of random logits, so
- * that their low bits are as incompressible as a model's.
+ * runs after one to warm up, on a file in the folder given, else in $TMPDIR. The scores are softmax probabilities of random
+ * logits, so that their low bits are as incompressible as a model's.
  */
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "bench.h"
+#include "tests/temp.h"
 #include "traces/trace.h"
 
 enum { N_LAYER = 48, MAX_EXPERT = 256, MAX_TOK = 512, K = 8, N_TOP = 16, N_RUN = 7 };
@@ -124,7 +125,7 @@ static uint64_t read_run(const char *path) {
 int main(int argc, char **argv) {
     static const shape shapes[] = {{1, 128, 200, true}, {1, 128, 200, false}, {1, 256, 200, true}, {512, 128, 2, true}};
     char path[256];
-    snprintf(path, sizeof path, "%s/stk_bench_trace.%d", argc > 1 ? argv[1] : "/tmp", (int)getpid());
+    snprintf(path, sizeof path, "%s/stk_bench_trace.%d", argc > 1 ? argv[1] : temp_dir(), (int)getpid());
     puts("machine,commit,n_tok,n_expert,k,n_top,weights,write_ns_an_event,read_ns_an_event,bytes_an_event");
     for (size_t i = 0; i < STK_ARRAY_LEN(shapes); i++) {
         const shape *s = &shapes[i];

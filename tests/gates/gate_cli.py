@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import struct
 import subprocess
 import time
 
@@ -164,6 +165,31 @@ def interrupted_reading():
     p.send_signal(signal.SIGTERM)
     expect(p.wait(timeout=20) == 143, f'ended with {p.returncode}')
     p.communicate()
+
+
+def odd_name():
+    """A name that is no text is no reason against a run, its trace, or what it keeps for the next."""
+    data = bytearray(EMBER.read_bytes())
+    at = data.index(struct.pack('<Q', 12) + b'general.name' + struct.pack('<IQ', 8, 9)) + 20
+    data[at:at + 21] = struct.pack('<IIQ5B', 9, 0, 5, 1, 2, 3, 4, 5)
+    path, trace, warm = WORK / 'odd-name.gguf', WORK / 'odd-name.trace', WORK / 'odd-name.warm'
+    path.write_bytes(data)
+    warm.unlink(missing_ok=True)
+    for _ in range(2):
+        stoker('run', '-m', path, '-p', PROMPT, '-n', '3', '--trace', trace, '--warm', warm).expect_success()
+    stoker('replay', trace, '--verify').expect_success()
+
+
+def interrupted_opening():
+    """A prompt from a named pipe that nobody writes to."""
+    path = WORK / 'prompt.fifo'
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    p = subprocess.Popen([STOKER, 'run', '-m', EMBER, '-f', path], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: asleep(p.pid))
+    p.send_signal(signal.SIGTERM)
+    _, err = p.communicate(timeout=20)
+    expect(p.returncode == 143 and err == b'stoker: interrupted by SIGTERM\n', f'{p.returncode}, {err!r}')
 
 
 def wait_for(condition, timeout_s=30):
@@ -335,6 +361,8 @@ def main():
     check('cli SIGINT', interrupted, signal.SIGINT, 130)
     check('cli SIGTERM', interrupted, signal.SIGTERM, 143)
     check('cli SIGTERM while reading the prompt', interrupted_reading)
+    check('cli SIGTERM while waiting for the prompt', interrupted_opening)
+    check('cli run: a model whose name is no text', odd_name)
     check('cli: a second signal', second_signal)
     outputs()
     logits_files()

@@ -9,10 +9,18 @@ TOP = TESTS.parent
 MAN = (TOP / 'src' / 'cli' / 'stoker.1').read_text()
 
 
+def help_text(verb):
+    """--help, an option a line."""
+    text = stoker(verb, '--help').expect_success().out.decode()
+    wide = [line for line in text.splitlines() if line.startswith('  -') and len(line) > 110 or line.startswith(' ' * 39) and len(line) > 110]
+    expect(not wide, f'wider than 110 columns: {wide}')
+    return text.replace('\n' + ' ' * 39, ' ')
+
+
 def help_options(verb):
     """{frozenset of names: what its value is called} from --help."""
     options = {}
-    for line in stoker(verb, '--help').expect_success().out.decode().splitlines():
+    for line in help_text(verb).splitlines():
         if m := re.match(r'  (-(?:\S+, )*-?\S+)( [^ a-z]\S*| \w+\|\S+)?(?: |$)', line):
             names = frozenset(x.strip().lstrip('-') for x in m[1].split(','))
             options[names] = (m[2] or '').strip()
@@ -46,7 +54,7 @@ def man_defaults(verb):
     """A default in brackets of --help stands at that option of the man page as `Default: X.` or, where verbs differ, `else X`; 0 goes without saying."""
     bodies = [b for title, b in re.findall(r'^\.Ss Options of (.*?)\n(.*?)^\.El', MAN, re.M | re.S) if verb in re.split(r', | and ', title)]
     n = 0
-    for name, default in re.findall(r'^  (?:-\S+, )*--(\S+)(?: \S+)?  .*\[(\S+)\]$', stoker(verb, '--help').out.decode(), re.M):
+    for name, default in re.findall(r'^  (?:-\S+, )*--(\S+)(?: \S+)?  .*\[(\S+)\]$', help_text(verb), re.M):
         if default == '0':
             continue
         text = ''.join(re.findall(rf'^\.It [^\n]*Fl \\-{name}(?: [^\n]*)?\n(.*?)(?=^\.It|\Z)', ''.join(bodies), re.M | re.S)).replace('\\-', '-')

@@ -63,7 +63,9 @@ def resized():
         expect(r.out == want, f'{policy}: another text')
         expect(len(re.findall(rb'memory +experts have', r.err)) == 4, f'{policy}: not resized four times')
         verified(trace)
-    stoker('replay', trace, '--policy', 'lru', '--json').expect_success()
+    left_out = 'resized 4 times; this replay keeps its own budget'
+    expect(left_out not in stoker('replay', trace, '--policy', 'lru', '--json').expect_success().text(), 'resizes are said to be left out of their own replay')
+    expect(stoker('replay', trace, '--ram', 4 * least).expect_success().text().count(left_out) == 1, 'no word of resizes that are left out')
     stoker('run', '-m', EMBER, '-p', 'x', '-n', 1, '--resize-at', '10:4G').expect_failure('TOKENS=SIZE', rc=2)
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from harness import BUILD, EMBER, SANITIZED, TESTS, WORK, Failed, Skipped, check, expect, finish
@@ -19,7 +20,7 @@ NEEDED = ['numpy', 'pytest']
 WANTED = ['pandas', 'matplotlib', 'distributed', 'mypy', 'ruff', 'vermin']
 OTHERS = ('3.9', '3.10', '3.12', '3.13', '3.14')
 # What the tests of other versions leave out: slow, and not about the interpreter.
-SHORT = ['--ignore', PACKAGE / 'tests' / 'test_examples.py', '-k', 'not dask and not thousand and not processes']
+SHORT = ['-m', 'not slow']
 
 
 def run(command, env=None, timeout=1200):
@@ -78,6 +79,13 @@ def interpreters():
             if place and run([place, '-c', f'import sys; assert "%d.%d" % sys.version_info[:2] == "{version}"']).returncode == 0:
                 yield version, place
                 break
+
+
+def of_another(version, program):
+    own = environment(program, version, NEEDED, [])
+    if not own or not Path(own).is_relative_to(BUILD):
+        raise Skipped('NumPy and pytest are not to be had for it')
+    return pytest(own, *SHORT)
 
 
 def tool(python, name, *arguments):
@@ -152,18 +160,17 @@ def main():
     if not python:
         print(f'skip python: no interpreter here has {" and ".join(NEEDED)}, and PyPI cannot be reached', flush=True)
         finish()
+    # The other versions in turn, beside all that follows.
+    others = ThreadPoolExecutor(1)
+    running = {other: others.submit(of_another, other, program) for other, program in interpreters()}
     check(f'python {version}: tests', pytest, python)
     check('python: types (mypy --strict)', types, python)
     check('python: style (ruff)', style, python)
     check('python: 3.9 is enough (vermin)', oldest, python)
     check('python: pip install of the source', from_source, python)
     check('python: the wheel', wheel, python)
-    for other, program in interpreters():
-        own = environment(program, other, NEEDED, [])
-        if own and Path(own).is_relative_to(BUILD):
-            check(f'python {other}: tests', pytest, own, *SHORT)
-        else:
-            print(f'skip python {other}: NumPy and pytest are not to be had for it', flush=True)
+    for other, future in running.items():
+        check(f'python {other}: tests', future.result)
     finish()
 
 

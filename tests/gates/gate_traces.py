@@ -96,7 +96,10 @@ def shaped(trace):
     expect(1.4 * own['bytes'] < more < 2 * own['bytes'], f'{more} bytes as Q8_0')
     stoker('replay', trace, '--slots', 1500, '--gguf', TESTS / 'data' / 'ember-q4_k_m.gguf').expect_failure('6 of 32', rc=2)
     stoker('replay', trace, '--slots', 1500, '--model-shape', 'nosuch').expect_failure('qwen3-30b-a3b', rc=2)
-    for tiers in ('ram=4G', 'nvme', 'ram=,nvme', 'ram=4X,nvme', 'ram=0,nvme'):
+    gpu = ('--cost', '4090', '--model-shape', 'qwen3-30b-a3b')
+    tiers, apart = replay(trace, *gpu, '--tier', 'vram=2G,ram=4G,nvme'), replay(trace, *gpu, '--vram', '2G', '--ram', '4G')
+    expect(tiers['decode_tiers'] == apart['decode_tiers'] and tiers['tok_s'] > 0, '--tier is not --vram and --ram')
+    for tiers in ('ram=4G', 'nvme', 'ram=,nvme', 'ram=4X,nvme', 'ram=0,nvme', 'vram=4G,nvme', 'ram=4G,vram=1G,nvme', 'vram=,ram=4G,nvme'):
         stoker('replay', trace, '--tier', tiers).expect_failure('--tier', rc=2)
     return f'{own["bytes"]} bytes read'
 

@@ -130,9 +130,9 @@ static void expect_equal(const char *name, uint64_t live, uint64_t replayed) {
 }
 
 void probe_verify_trace(const probe *p, const stk_stats *live) {
-    stk_replay_options o = {.struct_bytes = sizeof o};
+    stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = 1;
     probe_must(stk_replay(p->options.trace, &o, &r), "verifying replay");
     if (!r.complete) probe_die("replay: the trace is cut off");

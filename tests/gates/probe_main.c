@@ -67,7 +67,7 @@ static void parse(probe *p, const char *key, const char *value) {
 int main(int argc, char **argv) {
     probe p = {.options.struct_bytes = sizeof p.options};
     if (argc < 3) probe_die("usage: probe VERB MODEL [KEY=VALUE...]");
-    stk_engine_options_default(&p.options);
+    stk_engine_options_default(&p.options, sizeof p.options);
     p.options.n_batch = 512;
     p.path = argv[2];
     for (int i = 3; i < argc; i++) {

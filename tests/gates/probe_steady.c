@@ -71,8 +71,8 @@ int probe_steady(probe *p) {
     printf("allocations %llu\nn_miss %llu\n", (unsigned long long)probe_allocations(), (unsigned long long)s.n_miss);
     probe_count_allocations(true); /* the hooks do see what the library allocates */
     stk_sampler *sampler = NULL;
-    stk_sampler_options o = {.struct_bytes = sizeof o};
-    stk_sampler_options_default(&o);
+    stk_sampler_options o;
+    stk_sampler_options_default(&o, sizeof o);
     probe_must(stk_sampler_open(&sampler, &o, p->info.n_vocab), "sampler");
     stk_sampler_close(&sampler);
     probe_count_allocations(false);

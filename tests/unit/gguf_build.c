@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "experts/quant.h"
+#include "tests/temp.h"
 
 typedef struct bytes {
     unsigned char *data;
@@ -143,7 +144,7 @@ static bytes image_of(const gguf_build *b, const bytes *values, uint64_t n_value
         put(&out, t->dim, t->n_dim * sizeof t->dim[0]);
         put_u32(&out, t->type);
         put_u64(&out, offset);
-        offset = stk_align_up(offset + t->n_byte, b->alignment);
+        offset = stk_div_up(offset + t->n_byte, b->alignment) * b->alignment;
     }
     if (header_bytes) *header_bytes = out.n;
     for (uint64_t i = first; i < end; i++) {
@@ -189,7 +190,7 @@ void gguf_build_write_split(const gguf_build *b, const char *stem, uint32_t n_pa
     }
 }
 
-static char dir[32];
+static char dir[TEMP_PATH];
 
 static void remove_dir(void) {
     DIR *d = opendir(dir);
@@ -200,11 +201,10 @@ static void remove_dir(void) {
 }
 
 const char *test_path(const char *name) {
-    static char paths[4][256];
+    static char paths[4][TEMP_PATH + 64];
     static unsigned next;
     if (!dir[0]) {
-        snprintf(dir, sizeof dir, "/tmp/stk-test-XXXXXX");
-        need(mkdtemp(dir));
+        temp_make_dir(dir, "stoker-test");
         atexit(remove_dir);
     }
     char *path = paths[next++ % STK_ARRAY_LEN(paths)];

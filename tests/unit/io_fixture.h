@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "io/backend.h"
+#include "tests/temp.h"
 
 #ifdef __has_feature
 #define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
@@ -34,8 +35,9 @@ static inline void fill(unsigned char *out, uint64_t offset, uint64_t bytes) {
 }
 
 /* Makes a file of `bytes` bytes in `dir`, on disk and not in the page cache. `path` has 64 bytes. */
+/* path: [TEMP_PATH] */
 static inline void make_file(char *path, const char *dir, uint64_t bytes) {
-    snprintf(path, 64, "%s/stk_io_XXXXXX", dir);
+    snprintf(path, TEMP_PATH, "%s/stoker-io-XXXXXX", dir);
     int fd = mkstemp(path);
     cr_assert_geq(fd, 0, "%s", path);
     unsigned char *chunk = malloc(1 << 20);

@@ -454,3 +454,44 @@ Test(cache, events_and_prefetches_allocate_nothing) {
     cr_assert_neq(hash, 0);
     stk_cache_close(&cache);
 }
+
+Test(cache, a_lookup_takes_nothing_in_and_an_admission_does) {
+    const stk_cache_class class = {2, 0};
+    const uint32_t layer_class[1] = {0};
+    const uint16_t distinct[2] = {1, 3}, later[2] = {3, 5};
+    const uint32_t counts[2] = {1, 4}, twos[2] = {2, 2};
+    stk_event event = {.n_distinct = 2, .distinct = distinct, .counts = counts, .n_tok = 4, .k = 2, .n_expert = 8};
+    const stk_decision *list;
+    stk_decision d;
+    stk_cache *cache;
+    cr_assert_eq(stk_cache_open(&cache, &(stk_cache_config){.n_layer = 1,
+                                                            .n_expert = 8,
+                                                            .k = 2,
+                                                            .n_class = 1,
+                                                            .classes = &class,
+                                                            .layer_class = layer_class,
+                                                            .policy = "lru",
+                                                            .partial = true}),
+                 0);
+    cr_assert_eq(stk_cache_admit(cache, 7, false, &d), 1);
+    cr_assert_eq(stk_cache_lookup(cache, 0, &event, &list), 2);
+    cr_assert(list[0].expert == 3 && list[0].kind == STK_AWAY, "heavy first, nowhere");
+    cr_assert_lt(stk_cache_slot(cache, 3), 0);
+    cr_assert_eq(stk_cache_admit(cache, 3, true, &d), 1);
+    cr_assert_eq(d.victim, STK_NO_KEY);
+    cr_assert_eq(stk_cache_admit(cache, 3, true, &d), 0, "it is there");
+    cr_assert_eq(stk_cache_admit(cache, 1, true, &d), 1);
+    cr_assert_eq(d.victim, 7u);
+    event.distinct = later;
+    event.counts = twos;
+    cr_assert_eq(stk_cache_lookup(cache, 0, &event, &list), 2);
+    cr_assert(list[0].expert == 3 && list[0].kind == STK_HIT && list[1].kind == STK_AWAY);
+    cr_assert_eq(stk_cache_admit(cache, 5, true, &d), 1);
+    cr_assert_eq(d.victim, 1u, "3 is in use");
+    cr_assert_eq(stk_cache_admit(cache, 0, true, &d), 0, "all are in use");
+    cr_assert_eq(stk_cache_admit(cache, 8, true, &d), STK_EINVAL);
+    stk_cache_counters c;
+    stk_cache_get_counters(cache, &c);
+    cr_assert(c.n_event == 2 && c.n_lookup == 4 && c.n_hit == 1 && c.n_miss == 3 && c.n_evict == 2);
+    stk_cache_close(&cache);
+}

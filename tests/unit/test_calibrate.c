@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/calibrate.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 
@@ -52,10 +53,8 @@ Test(calibrate, experts_of_every_format) {
 }
 
 Test(calibrate, a_modelled_drive_has_the_speed_of_its_model) {
-    char name[] = "/tmp/stoker-drive-XXXXXX";
-    int fd = mkstemp(name);
-    cr_assert_eq(ftruncate(fd, 4 << 20), 0);
-    close(fd);
+    char name[TEMP_PATH];
+    cr_assert_eq(truncate(temp_file(name, "stoker-drive"), 4 << 20), 0);
     stk_calibrate_read reads[12];
     for (uint32_t i = 0; i < 12; i++) reads[i] = (stk_calibrate_read){0, i * 262144u, 65536};
     const char *paths[] = {name};
@@ -82,7 +81,7 @@ Test(calibrate, a_model) {
     stk_model *model;
     stk_calibrate_options o;
     static stk_cost_file f;
-    stk_calibrate_options_default(&o);
+    stk_calibrate_options_default(&o, sizeof o);
     o.n_threads = 2;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     cr_assert_eq(stk_calibrate_model_measure(model, &o, &f), 0, "%s", stk_error_detail());
@@ -104,12 +103,11 @@ static int cancel(void *user, const char *what, uint64_t done, uint64_t total) {
 }
 
 Test(calibrate, cancelled_it_leaves_no_file) {
-    char path[] = "/tmp/stoker-calibrate-XXXXXX";
-    close(mkstemp(path));
-    unlink(path);
+    char path[TEMP_PATH];
+    unlink(temp_file(path, "stoker-calibrate"));
     int n = 0;
     stk_calibrate_options o;
-    stk_calibrate_options_default(&o);
+    stk_calibrate_options_default(&o, sizeof o);
     o.n_threads = 2;
     o.progress = cancel;
     o.progress_user = &n;

@@ -183,3 +183,74 @@ Test(catalogue, sizes_that_no_memory_has) {
     layer.n_in[STK_GATE] = layer.n_in[STK_UP] = layer.n_rows[STK_GATE] = layer.n_rows[STK_UP] = 256;
     cr_assert_eq(stk_catalogue_open(&cat, 1, N_EXPERT, &layer), STK_EFORMAT);
 }
+
+/* ---- Packed -------------------------------------------------------------------------------------------------------------- */
+
+/* Three layers, of experts that are two reads, one for their size, and one for their down part's. */
+static const kind large = {STK_TYPE_Q4_K, STK_TYPE_Q6_K, 768};
+
+static stk_catalogue *packed_sample(stk_extent extents[3][N_EXPERT]) {
+    const kind *kinds[3] = {&large, &f16, &q8};
+    stk_layer_experts layers[3];
+    uint64_t offset = STK_DIRECT_ALIGN;
+    for (int l = 0; l < 3; l++) {
+        const kind *k = kinds[l];
+        layers[l] = (stk_layer_experts){.type = {k->gate, k->gate, k->down},
+                                        .n_rows = {k->n_ff, k->n_ff, N_EMBD},
+                                        .n_in = {N_EMBD, N_EMBD, k->n_ff},
+                                        .packed = extents[l]};
+        stk_class cls;
+        cr_assert_eq(stk_class_packed(&layers[l], &cls), 0);
+        for (int e = 0; e < N_EXPERT; e++, offset += cls.slot_bytes) extents[l][e] = (stk_extent){0, offset};
+    }
+    stk_catalogue *cat = NULL;
+    cr_assert_eq(stk_catalogue_open(&cat, 3, N_EXPERT, layers), 0, "%s", stk_error_detail());
+    cr_assert(stk_catalogue_packed(cat));
+    return cat;
+}
+
+Test(catalogue, packed_parts_lie_side_by_side) {
+    stk_extent extents[3][N_EXPERT];
+    stk_catalogue *cat = packed_sample(extents);
+    for (uint32_t l = 0; l < 3; l++) {
+        const stk_class *cls = stk_catalogue_class(cat, stk_catalogue_layer_class(cat, l));
+        uint64_t end = 0;
+        for (int p = 0; p < STK_N_PART; p++) {
+            cr_assert_eq(cls->part[p].slot_offset, stk_align_up(end, STK_SLOT_ALIGN));
+            end = cls->part[p].slot_offset + cls->part[p].packed_bytes;
+            for (uint32_t e = 0; e < N_EXPERT; e++)
+                cr_assert_eq(stk_catalogue_extent(cat, l, e, (enum stk_part)p).offset,
+                             extents[l][e].offset + cls->part[p].slot_offset);
+        }
+        cr_assert_eq(cls->slot_bytes, stk_align_up(end, STK_DIRECT_ALIGN));
+    }
+    stk_catalogue_close(&cat);
+}
+
+/* The reads of an expert are its range, in order, and say what they bring: whole matrices, gate and up before down. */
+Test(catalogue, packed_experts_are_one_range) {
+    stk_extent extents[3][N_EXPERT];
+    stk_catalogue *cat = packed_sample(extents);
+    const uint32_t n_read[3] = {2, 1, 1};
+    for (uint32_t l = 0; l < 3; l++)
+        for (uint32_t e = 0; e < N_EXPERT; e++) {
+            const stk_class *cls = stk_catalogue_class(cat, stk_catalogue_layer_class(cat, l));
+            uint64_t at = 0;
+            uint32_t n = 0, parts = 0;
+            for (int p = 0; p < STK_N_PART; p++) {
+                stk_part_read r;
+                stk_catalogue_read(cat, l, e, (enum stk_part)p, 512, &r);
+                cr_assert_eq(r.rows_offset, cls->part[p].slot_offset);
+                if (r.bytes == 0) continue;
+                cr_assert(r.file == 0 && r.slot_offset == at && r.file_offset == extents[l][e].offset + at);
+                cr_assert(r.bytes % STK_DIRECT_ALIGN == 0 && (r.parts & 1u << p) && !(r.parts & parts));
+                at += r.bytes;
+                parts |= r.parts;
+                n++;
+                for (int q = 0; q < STK_N_PART; q++) /* all of these have been read by now */
+                    if (parts & 1u << q) cr_assert_leq(cls->part[q].slot_offset + cls->part[q].packed_bytes, at);
+            }
+            cr_assert(at == cls->slot_bytes && parts == 7 && n == n_read[l], "layer %u: %u reads", l, n);
+        }
+    stk_catalogue_close(&cat);
+}

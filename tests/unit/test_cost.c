@@ -1,6 +1,7 @@
 /* cost: interpolation, corrections, and the way through a trace. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stddef.h>
 
 #include "src/cost.h"
 
@@ -50,15 +51,48 @@ Test(cost, export_and_import) {
     cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT);
 }
 
+Test(cost, a_gpu_is_part_of_the_table) {
+    stk_cost c, d;
+    double numbers[64] = {0};
+    stk_cost_default(&c);
+    cr_assert_not(stk_cost_has_gpu(&c));
+    uint32_t n = stk_cost_export(&c, numbers, 64);
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0);
+    cr_assert_not(stk_cost_has_gpu(&d));
+    for (int i = 0; i < STK_COST_POINTS; i++) c.gpu.expert_ns_per_byte[i] = 0.01 * (1 << i);
+    c.gpu.launch_ns = c.gpu.return_ns = c.gpu.link_latency_ns = 1000;
+    c.gpu.link_bytes_per_ns = 20;
+    c.gpu.link_bytes_per_ns_computing = 10;
+    c.gpu.cpu_slowdown = 1.5;
+    cr_assert(stk_cost_has_gpu(&c));
+    cr_assert_float_eq(stk_cost_gpu_expert_ns(&c, 1000, 2), 20, 1e-9);
+    cr_assert_float_eq(stk_cost_copy_ns(&c, 1000, false), 50, 1e-9);
+    cr_assert_float_eq(stk_cost_copy_ns(&c, 1000, true), 100, 1e-9);
+    stk_cost_export(&c, numbers, 64);
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0);
+    cr_assert_float_eq(d.gpu.cpu_slowdown, 1.5, 1e-12);
+    numbers[n - 1] = 0; /* a GPU without a part of it */
+    cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT);
+    /* What was measured moves the table an eighth of the way. */
+    stk_cost_learn_copy(&c, 1000, false, 2 * (1000 + 50));
+    cr_assert_float_eq(c.gpu.link_bytes_per_ns, 20 * (1 - 0.125 / 2), 1e-9);
+    stk_cost_learn_gpu_experts(&c, 1, 10, 20);
+    cr_assert_float_eq(c.gpu.expert_ns_per_byte[0], 0.01 * 1.125, 1e-12);
+}
+
 Test(cost, a_trace_of_before_keeps_what_it_does_not_know) {
     stk_cost c = table(), d, plain;
     double numbers[64] = {0};
-    uint32_t n = stk_cost_export(&c, numbers, 64);
-    for (uint32_t i = n - 4; i < n; i++) numbers[i] = 0;
+    const uint32_t n = stk_cost_export(&c, numbers, 64), last = offsetof(stk_cost, gpu) / sizeof(double);
+    for (uint32_t i = last - 4; i < last; i++) numbers[i] = 0;
     stk_cost_default(&plain);
     cr_assert_eq(stk_cost_import(&d, numbers, n), 0, "%s", stk_error_detail());
     cr_assert_eq(d.wake_ns, plain.wake_ns);
     cr_assert_eq(d.read_ns_per_byte, plain.read_ns_per_byte);
-    numbers[n - 5] = 0;
+    numbers[last - 5] = 0;
     cr_assert_eq(stk_cost_import(&d, numbers, n), STK_EFORMAT, "others cannot be missing");
+    (void)stk_cost_export(&c, numbers, 64);
+    numbers[offsetof(stk_cost, arrive_ns_per_byte) / sizeof *numbers] = 0;
+    cr_assert_eq(stk_cost_import(&d, numbers, n), 0, "packed experts need no bringing into a layout");
+    cr_assert_eq(d.arrive_ns_per_byte, 0);
 }

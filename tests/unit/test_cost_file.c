@@ -7,16 +7,13 @@
 #include <unistd.h>
 
 #include "src/cost_file.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 
-static char dir[64], path[128];
+static char dir[TEMP_PATH], path[TEMP_PATH + 32];
 
-static void setup(void) {
-    strcpy(dir, "/tmp/stoker-cost-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/cost.json", dir);
-}
+static void setup(void) { snprintf(path, sizeof path, "%s/cost.json", temp_make_dir(dir, "stoker-cost")); }
 
 static void teardown(void) {
     unlink(path);
@@ -113,7 +110,7 @@ Test(cost_file, out_and_in_again, .init = setup, .fini = teardown) {
 
 Test(cost_file, a_file_that_cannot_be_written_changes_nothing, .init = setup, .fini = teardown) {
     stk_cost_file f = sample(false);
-    char bad[160];
+    char bad[TEMP_PATH + 32];
     snprintf(bad, sizeof bad, "%s/none/cost.json", dir);
     cr_assert_eq(stk_cost_file_save(bad, &f), STK_EIO);
     cr_assert_not_null(strstr(stk_error_detail(), bad));
@@ -121,11 +118,11 @@ Test(cost_file, a_file_that_cannot_be_written_changes_nothing, .init = setup, .f
     DIR *d = opendir(dir);
     for (struct dirent *e; (e = readdir(d));) cr_assert_eq(e->d_name[0], '.', "%s was left", e->d_name);
     closedir(d);
-    char beside[96];
-    snprintf(beside, sizeof beside, "%s.", dir);
-    d = opendir("/tmp");
+    char beside[TEMP_PATH + 8];
+    snprintf(beside, sizeof beside, "%s.", strrchr(dir, '/') + 1);
+    d = opendir(temp_dir());
     for (struct dirent *e; (e = readdir(d));)
-        cr_assert_neq(strncmp(e->d_name, beside + 5, strlen(beside + 5)), 0, "%s was left", e->d_name);
+        cr_assert_neq(strncmp(e->d_name, beside, strlen(beside)), 0, "%s was left", e->d_name);
     closedir(d);
 }
 
@@ -256,14 +253,14 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     stk_engine_options o;
     stk_engine *engine;
     stk_model *model;
-    char trace[160];
+    char trace[TEMP_PATH + 32];
     f.wake_ns = 40000;
     f.event_ns = f.lookahead_ns = 8000;
     f.read_ns_per_byte = 0.2;
     snprintf(trace, sizeof trace, "%s/run.trace", dir);
     cr_assert_eq(stk_cost_file_save(path, &f), 0);
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_threads = 1;
     o.n_ctx = 64;
     o.cost = path;
@@ -276,7 +273,7 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     /* Twice as fast a drive and CPU take half the time. */
     stk_replay_options r;
     stk_replay_result slow = {.struct_bytes = sizeof slow}, fast = slow;
-    stk_replay_options_default(&r);
+    stk_replay_options_default(&r, sizeof r);
     r.cost = path;
     cr_assert_eq(stk_replay(trace, &r, &slow), 0, "%s", stk_error_detail());
     f.drive_bytes_per_s *= 2;
@@ -303,4 +300,28 @@ Test(cost_file, an_engine_and_a_replay_start_from_it, .init = setup, .fini = tea
     cr_assert_null(engine);
     stk_model_close(&model);
     unlink(trace);
+}
+
+Test(cost_file, known_machines_are_files_that_are_there, .init = setup, .fini = teardown) {
+    stk_cost_file f, again;
+    stk_cost c;
+    bool is_one;
+    uint32_t n = 0, n_gpu = 0;
+    for (const char *name; (name = stk_machine_list(n)) != NULL; n++) {
+        cr_assert_eq(stk_cost_file_probe(name, &is_one), 0);
+        cr_assert(is_one);
+        cr_assert_eq(stk_cost_file_load(name, &f), 0, "%s", stk_error_detail());
+        cr_assert_eq(stk_cost_file_save(path, &f), 0);
+        cr_assert_eq(stk_cost_file_load(path, &again), 0, "%s", stk_error_detail());
+        cr_assert_eq(memcmp(&f, &again, sizeof f), 0, "%s is not the same when written and read", name);
+        bool gpu = f.gpu.name[0] != 0;
+        n_gpu += gpu;
+        cr_assert_eq(stk_cost_file_table_gpu(&f, NULL, &c), gpu ? 0 : STK_EINVAL);
+        if (!gpu) continue;
+        cr_assert(c.gpu.cpu_slowdown >= 1 && c.gpu.link_bytes_per_ns >= c.gpu.link_bytes_per_ns_computing);
+        cr_assert_lt(stk_cost_gpu_expert_ns(&c, 1 << 20, 1), stk_cost_expert_ns(&c, 1 << 20, 1));
+    }
+    cr_assert_eq(n, 3u);
+    cr_assert_eq(n_gpu, 2u);
+    cr_assert_eq(stk_cost_file_load("5090", &f), STK_EIO);
 }

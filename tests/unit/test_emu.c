@@ -8,14 +8,14 @@
 enum { SLOT = 65536, N = 16 };
 
 typedef struct fixture {
-    char path[64];
+    char path[TEMP_PATH];
     stk_io *io;
     unsigned char *arena;
 } fixture;
 
 static fixture emu_open(const char *spec, uint32_t depth) {
     fixture f;
-    make_file(f.path, "/tmp", N * SLOT);
+    make_file(f.path, temp_dir(), N * SLOT);
     f.io = open_one(spec, f.path, depth, 0);
     f.arena = aligned_alloc(4096, N * SLOT);
     cr_assert_str_eq(stk_io_name(f.io), "emu");

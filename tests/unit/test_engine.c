@@ -10,6 +10,7 @@
 
 #include "cache/policy.h"
 #include "src/stoker.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -96,7 +97,7 @@ Test(engine, the_least_memory_gives_the_same_bits_and_less_is_refused_by_name) {
     stk_engine *e;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.ram_bytes = m.ram_bytes_min - 1;
     cr_assert_eq(stk_engine_open(&e, model, &o), STK_EBUDGET);
     cr_assert_null(e);
@@ -111,10 +112,8 @@ Test(engine, the_least_memory_gives_the_same_bits_and_less_is_refused_by_name) {
  * the budget from the trace's header, repeats every decision. */
 Test(engine, every_policy_gives_the_same_bits_and_is_verified) {
     float *want = reference();
-    char trace[] = "/tmp/stoker-engine-XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "stoker-engine");
     for (const char *const *name = stk_policy_names(); *name; name++) {
         const stk_policy_ops *ops = stk_policy_find(*name);
         if (ops->needs_future) continue;
@@ -132,7 +131,7 @@ Test(engine, every_policy_gives_the_same_bits_and_is_verified) {
         cr_assert_arr_eq(stk_get_logits(s.engine, 0), want, info.n_vocab * sizeof *want, "%s", *name);
         close_all(&s);
         stk_replay_options o;
-        stk_replay_options_default(&o);
+        stk_replay_options_default(&o, sizeof o);
         stk_replay_result r = {.struct_bytes = sizeof r};
         o.verify = 1;
         cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s: %s", *name, stk_error_detail());
@@ -175,7 +174,7 @@ Test(engine, a_failed_read_undoes_the_step_and_it_can_be_repeated) {
         stk_engine *e;
         cr_assert_eq(stk_model_open(&model, MODEL), 0);
         stk_engine_options o;
-        stk_engine_options_default(&o);
+        stk_engine_options_default(&o, sizeof o);
         o.io = io;
         o.n_ctx = 128;
         o.kv_k_type = o.kv_v_type = STK_KV_F32;
@@ -355,11 +354,41 @@ Test(engine, options_are_checked) {
     stk_model_close(&model);
 }
 
+/* Calls every stk_..._options_default on a struct that is shorter than the library's. */
+Test(engine, defaults_of_an_older_caller_stay_in_its_struct) {
+    union {
+        stk_engine_options engine;
+        stk_calibrate_options calibrate;
+        stk_sampler_options sampler;
+        stk_trace_convert_options convert;
+        stk_replay_options replay;
+        stk_synth_options synth;
+        stk_tune_options tune;
+        stk_plan_options plan;
+        uint32_t words[sizeof(stk_replay_options) / 4];
+    } o;
+    enum { OLD = 12 };
+    for (int i = 0; i < 8; i++) {
+        memset(&o, 0xee, sizeof o);
+        switch (i) {
+        case 0: stk_engine_options_default(&o.engine, OLD); break;
+        case 1: stk_calibrate_options_default(&o.calibrate, OLD); break;
+        case 2: stk_sampler_options_default(&o.sampler, OLD); break;
+        case 3: stk_trace_convert_options_default(&o.convert, OLD); break;
+        case 4: stk_replay_options_default(&o.replay, OLD); break;
+        case 5: stk_synth_options_default(&o.synth, OLD); break;
+        case 6: stk_tune_options_default(&o.tune, OLD); break;
+        default: stk_plan_options_default(&o.plan, OLD); break;
+        }
+        cr_assert_eq(o.words[0], OLD, "%d: struct_bytes is %u", i, o.words[0]);
+        cr_assert_neq(o.words[OLD / 4 - 1], 0xeeeeeeee, "%d: not filled", i);
+        cr_assert_eq(o.words[OLD / 4], 0xeeeeeeee, "%d: written behind the caller's struct", i);
+    }
+}
+
 Test(engine, a_trace_is_never_written_over_the_model) {
-    char path[] = "/tmp/stoker-engine-XXXXXX", link[64];
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    FILE *from = fopen(MODEL, "rb"), *to = fdopen(fd, "wb");
+    char path[TEMP_PATH], link[TEMP_PATH + 8];
+    FILE *from = fopen(MODEL, "rb"), *to = fopen(temp_file(path, "stoker-engine"), "wb");
     static char bytes[1 << 20];
     size_t n = fread(bytes, 1, sizeof bytes, from);
     cr_assert(n > 0 && n < sizeof bytes && fwrite(bytes, 1, n, to) == n);
@@ -374,7 +403,7 @@ Test(engine, a_trace_is_never_written_over_the_model) {
     cr_assert_eq(stk_model_owns_file(model, MODEL), 0);
     cr_assert_eq(stk_model_owns_file(model, "/nonexistent"), 0);
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.trace = link;
     cr_assert_eq(stk_engine_open(&e, model, &o), STK_EINVAL);
     cr_assert(strstr(stk_error_detail(), "a file of the model"));

@@ -14,30 +14,30 @@ static void expect_refusal(const char *path, int code, const char *why) {
 }
 
 Test(files, what_is_no_file_is_named) {
-    char path[64];
-    make_file(path, "/tmp", 0);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 0);
     expect_refusal(path, STK_EIO, "is empty");
     unlink(path);
     expect_refusal(path, STK_EIO, "No such file");
     cr_assert_eq(mkfifo(path, 0600), 0);
     expect_refusal(path, STK_EIO, "not a regular file"); /* and does not wait for a writer */
     unlink(path);
-    expect_refusal("/tmp", STK_EIO, "is a directory");
+    expect_refusal(temp_dir(), STK_EIO, "is a directory");
     expect_refusal(NULL, STK_EINVAL, "path is missing");
 }
 
 Test(files, permission_is_named) {
     if (getuid() == 0) cr_skip_test("root may read everything");
-    char path[64];
-    make_file(path, "/tmp", 10);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 10);
     chmod(path, 0);
     expect_refusal(path, STK_EIO, "Permission denied");
     unlink(path);
 }
 
 Test(files, alignment_allows_a_direct_read) {
-    char path[64];
-    make_file(path, "/tmp", 10000);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 10000);
     stk_io_file file;
     cr_assert_eq(stk_io_file_open(&file, path), 0);
     cr_assert_eq(file.bytes, 10000);
@@ -51,8 +51,8 @@ Test(files, alignment_allows_a_direct_read) {
 }
 
 Test(files, direct_reads_can_be_ended) {
-    char path[64];
-    make_file(path, "/tmp", 100000);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 100000);
     log_lines lines = {0};
     stk_log_set(count_line, &lines);
     stk_io_file file;
@@ -60,7 +60,7 @@ Test(files, direct_reads_can_be_ended) {
     if (!file.direct) {
         stk_io_file_close(&file);
         unlink(path);
-        cr_skip_test("/tmp has no direct reads");
+        cr_skip_test("TMPDIR has no direct reads");
     }
     uint32_t align = file.align;
     cr_assert_eq(stk_io_file_end_direct(&file, EINVAL), 0);

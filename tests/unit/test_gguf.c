@@ -143,7 +143,9 @@ Test(gguf, typed_errors_name_file_offset_and_key) {
 
 Test(gguf, version_2_and_any_alignment) {
     for (uint32_t version = 2; version <= 3; version++) {
-        for (uint32_t alignment = 1; alignment <= 4096; alignment *= 4) {
+        static const uint32_t alignments[] = {1, 3, 4, 8, 24, 40, 64, 1000, 4096};
+        for (size_t a = 0; a < STK_ARRAY_LEN(alignments); a++) {
+            uint32_t alignment = alignments[a];
             gguf_build *b = sample();
             gguf_build_version(b, version);
             gguf_build_alignment(b, alignment);

@@ -145,10 +145,10 @@ Test(gguf_parse, hostile_numbers) {
         {NULL, 24, 8, most, STK_EFORMAT, "metadata key"},
         {NULL, 24, 8, 0, STK_EFORMAT, "offset 24: metadata key: 0 bytes long"},
         {NULL, 32, 1, 7, STK_EFORMAT, "offset 24: metadata key: byte 0 is control character 0x07"},
-        {"general.alignment", 4, 4, 0, STK_EFORMAT, "offset 24: general.alignment: is 0, expected a power of two"},
-        {"general.alignment", 4, 4, 3, STK_EFORMAT, "general.alignment: is 3"},
+        {"general.alignment", 4, 4, 0, STK_EFORMAT, "offset 24: general.alignment: is 0, expected 1 or more"},
+        {"general.alignment", 4, 4, 5, STK_EFORMAT, "offset 24: u: this offset is no multiple of the alignment, 5"},
         {"general.alignment", 4, 4, 1u << 31, STK_EFORMAT, "behind the header's 2147483648"},
-        {"general.alignment", 4, 4, 0xffffffff, STK_EFORMAT, "is 4294967295"},
+        {"general.alignment", 4, 4, 0xffffffff, STK_EFORMAT, "behind the header's 4294967295"},
         {"general.alignment", 0, 4, STK_GGUF_F32, STK_EFORMAT, "general.alignment: is a f32"},
         {"general.alignment", 0, 4, 13, STK_EFORMAT, "general.alignment: unknown value type 13"},
         {"general.name", 4, 8, big, STK_EFORMAT, "general.name: 9223372036854775808 items"},
@@ -263,7 +263,7 @@ Test(gguf_parse, large_metadata) {
 }
 
 Test(gguf_parse, not_a_file_to_read) {
-    assert_fails("/tmp", STK_EFORMAT, "/tmp: a directory, not a GGUF file");
+    assert_fails("/", STK_EFORMAT, "/: a directory, not a GGUF file");
     assert_fails("/nowhere/x.gguf", STK_EIO, "/nowhere/x.gguf: cannot open: No such file");
     const char *fifo = test_path("fifo");
     cr_assert_eq(mkfifo(fifo, 0600), 0);

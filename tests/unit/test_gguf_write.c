@@ -1,18 +1,20 @@
 /* gguf_write: what is put is what the reader of GGUF files finds. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "src/gguf_write.h"
 #include "src/synth_vocab.h"
+#include "tests/temp.h"
 
 static stk_gguf *write_and_open(stk_gguf_writer *w, uint32_t version) {
     static const uint8_t zeros[4096];
-    char path[] = "/tmp/stk_gguf_write_XXXXXX";
+    char path[TEMP_PATH];
     const uint8_t *head;
     size_t bytes;
-    int fd = mkstemp(path);
+    int fd = open(temp_file(path, "stoker-gguf-write"), O_WRONLY);
     cr_assert_geq(fd, 0);
     cr_assert_eq(stk_gguf_write_head(w, version, &head, &bytes), STK_OK);
     cr_assert_eq(bytes % STK_GGUF_WRITE_ALIGN, 0);

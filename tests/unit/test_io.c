@@ -44,9 +44,9 @@ static void check_bytes(stk_io *io, uint64_t file_bytes, uint32_t n, uint64_t se
 }
 
 TEST_EVERY_WAY(every_way_reads_the_same_bytes) {
-    static const char *const dirs[] = {"/tmp", "/dev/shm"}; /* direct reads may be refused in the latter */
+    const char *const dirs[] = {temp_dir(), "/dev/shm"}; /* direct reads may be refused in the latter */
     for (size_t i = 0; i < STK_ARRAY_LEN(dirs); i++) {
-        char path[64];
+        char path[TEMP_PATH];
         make_file(path, dirs[i], 3000777);
         stk_io *io = open_one(spec, path, 8, PIECE);
         check_bytes(io, 3000777, 200, 12345 + i);
@@ -57,9 +57,9 @@ TEST_EVERY_WAY(every_way_reads_the_same_bytes) {
 }
 
 TEST_EVERY_WAY(two_files_keep_apart) {
-    char a[64], b[64];
-    make_file(a, "/tmp", 8192);
-    make_file(b, "/tmp", 300000);
+    char a[TEMP_PATH], b[TEMP_PATH];
+    make_file(a, temp_dir(), 8192);
+    make_file(b, temp_dir(), 300000);
     cr_assert_eq(truncate(a, 4096), 0);
     stk_io *io = open_one(spec, b, 4, 0);
     stk_io_close(&io);
@@ -81,8 +81,8 @@ TEST_EVERY_WAY(two_files_keep_apart) {
 
 TEST_EVERY_WAY(a_deep_queue_completes_each_read_once) {
     enum { N = 2000 };
-    char path[64];
-    make_file(path, "/tmp", N * 4096);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), N * 4096);
     stk_io *io = open_one(spec, path, 8, PIECE);
     unsigned char *arena = aligned_alloc(4096, N * 4096), *seen = calloc(N, 1);
     stk_io_read *reads = calloc(N, sizeof *reads);
@@ -113,8 +113,8 @@ TEST_EVERY_WAY(a_deep_queue_completes_each_read_once) {
 
 /* The engine looks for completions between chunks of work, and may never wait. */
 TEST_EVERY_WAY(looking_alone_brings_everything) {
-    char path[64];
-    make_file(path, "/tmp", 64 * PIECE);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 64 * PIECE);
     stk_io *io = open_one(spec, path, 4, PIECE);
     unsigned char *arena = aligned_alloc(4096, 64 * PIECE);
     stk_io_read read = {.bytes = 64 * PIECE, .dst = arena, .tag = 5};
@@ -133,7 +133,7 @@ TEST_EVERY_WAY(looking_alone_brings_everything) {
 /* ---- Order: with one piece in flight and a drive that keeps order, completions show the order of submission ------------- */
 
 typedef struct ordered {
-    char path[64];
+    char path[TEMP_PATH];
     stk_io *io;
     unsigned char *arena;
 } ordered;
@@ -143,7 +143,7 @@ enum { SLOT = 8192, N_SLOT = 32 };
 /* Pieces of half a slot: an extent is two of them. */
 static ordered ordered_open(const char *spec) {
     ordered o;
-    make_file(o.path, "/tmp", N_SLOT * SLOT);
+    make_file(o.path, temp_dir(), N_SLOT * SLOT);
     o.io = open_one(spec, o.path, 1, SLOT / 2);
     o.arena = aligned_alloc(4096, N_SLOT * SLOT);
     return o;
@@ -216,8 +216,8 @@ TEST_EVERY_WAY(cancel_completes_what_waits) {
 }
 
 TEST_EVERY_WAY(cancel_of_everything_leaves_nothing) {
-    char path[64];
-    make_file(path, "/tmp", N_SLOT * SLOT);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), N_SLOT * SLOT);
     stk_io *io = open_one(spec, path, 16, SLOT / 2);
     unsigned char *arena = aligned_alloc(4096, N_SLOT * SLOT);
     for (uint64_t round = 0; round < 20; round++) {
@@ -266,12 +266,12 @@ static void check_buffers(guarded *buffers, int32_t except) {
 }
 
 TEST_EVERY_WAY(an_error_is_of_one_extent_and_named) {
-    char path[64];
+    char path[TEMP_PATH];
     guarded buffers[5];
-    make_file(path, "/tmp", 20 * PIECE);
+    make_file(path, temp_dir(), 20 * PIECE);
     stk_io *io = open_one(spec, path, 1, PIECE);
     cr_assert_eq(read_with_faults(io, (stk_io_faults){.eio_at = 3}, STK_EIO, buffers), 1);
-    char want[160];
+    char want[TEMP_PATH + 64];
     snprintf(want, sizeof want, "%s: reading at offset %d: Input/output error", path, 8 * PIECE);
     cr_assert_str_eq(stk_error_detail(), want);
     check_buffers(buffers, 2);
@@ -287,9 +287,9 @@ TEST_EVERY_WAY(an_error_is_of_one_extent_and_named) {
 }
 
 TEST_EVERY_WAY(short_reads_and_busy_kernels_are_tried_again) {
-    char path[64];
+    char path[TEMP_PATH];
     guarded buffers[5];
-    make_file(path, "/tmp", 20 * PIECE);
+    make_file(path, temp_dir(), 20 * PIECE);
     stk_io *io = open_one(spec, path, 8, PIECE);
     cr_assert_eq(read_with_faults(io, (stk_io_faults){.short_at = 2, .again_at = 4}, 0, buffers), 5);
     check_buffers(buffers, -1);
@@ -303,8 +303,8 @@ TEST_EVERY_WAY(short_reads_and_busy_kernels_are_tried_again) {
 
 /* An extent of one unit that is cut short has nothing to go on from: it is read again. */
 TEST_EVERY_WAY(the_least_read_can_be_cut_short) {
-    char path[64];
-    make_file(path, "/tmp", 5000);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 5000);
     stk_io *io = open_one(spec, path, 8, PIECE);
     stk_io_set_faults(io, &(stk_io_faults){.short_at = 1});
     uint64_t align = stk_io_align(io, 0), offset = 4999 & ~(align - 1);
@@ -319,15 +319,15 @@ TEST_EVERY_WAY(the_least_read_can_be_cut_short) {
 }
 
 TEST_EVERY_WAY(refused_direct_reads_become_buffered_and_leave_no_pages) {
-    char path[64];
+    char path[TEMP_PATH];
     guarded buffers[5];
-    make_file(path, "/tmp", 20 * PIECE);
+    make_file(path, temp_dir(), 20 * PIECE);
     log_lines lines = {0};
     stk_io *io = open_one(spec, path, 8, PIECE);
     if (!stk_io_direct(io, 0)) {
         stk_io_close(&io);
         unlink(path);
-        cr_skip_test("/tmp has no direct reads");
+        cr_skip_test("TMPDIR has no direct reads");
     }
     uint32_t align = stk_io_align(io, 0);
     stk_log_set(count_line, &lines);
@@ -345,9 +345,9 @@ TEST_EVERY_WAY(refused_direct_reads_become_buffered_and_leave_no_pages) {
 TEST_EVERY_WAY(a_file_that_shrinks_is_an_error) {
     static const uint64_t sizes[] = {0, 3 * PIECE, 3 * PIECE + 777};
     for (size_t i = 0; i < STK_ARRAY_LEN(sizes); i++) {
-        char path[64];
+        char path[TEMP_PATH];
         guarded buffers[5];
-        make_file(path, "/tmp", 20 * PIECE);
+        make_file(path, temp_dir(), 20 * PIECE);
         stk_io *io = open_one(spec, path, 8, PIECE);
         cr_assert_eq(truncate(path, (off_t)sizes[i]), 0);
         cr_assert_eq(read_with_faults(io, (stk_io_faults){0}, STK_EIO, buffers), 5);
@@ -376,14 +376,14 @@ static bool kernel_count(uint64_t *bytes) {
 
 TEST_EVERY_WAY(read_bytes_is_the_kernels_count) {
     enum { BYTES = 40 * PIECE + 777 };
-    char path[64];
-    make_file(path, "/tmp", BYTES);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), BYTES);
     stk_io *io = open_one(spec, path, 8, PIECE);
     uint64_t before, after, align = stk_io_align(io, 0), all = stk_align_up(BYTES, align);
     if (!stk_io_direct(io, 0) || !kernel_count(&before)) {
         stk_io_close(&io);
         unlink(path);
-        cr_skip_test("no direct reads in /tmp, or no /proc/self/io");
+        cr_skip_test("no direct reads in TMPDIR, or no /proc/self/io");
     }
     unsigned char *arena = aligned_alloc(4096, stk_align_up(all, 4096));
     stk_io_read reads[] = {{.offset = 0, .bytes = align, .dst = arena},
@@ -399,7 +399,7 @@ TEST_EVERY_WAY(read_bytes_is_the_kernels_count) {
     if (delta == 0) {
         stk_io_close(&io);
         unlink(path);
-        cr_skip_test("the file system of /tmp does not count its reads");
+        cr_skip_test("the file system of TMPDIR does not count its reads");
     }
     cr_assert_eq(delta, counters.read_bytes, "the kernel says %lu, we say %lu", delta, counters.read_bytes);
     cr_assert(is_content(arena, 0, all, BYTES));
@@ -419,8 +419,8 @@ static void expect_no_open(stk_io_options options, int code, const char *why) {
 }
 
 Test(io, bad_options_are_named) {
-    char path[64];
-    make_file(path, "/tmp", 5000);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 5000);
     const char *paths[] = {path, "/nowhere/else"};
     expect_no_open((stk_io_options){.spec = "mmap", .n_file = 1, .paths = paths}, STK_EINVAL, "'mmap' is no way of reading");
     expect_no_open((stk_io_options){.spec = "emu:1G", .n_file = 1, .paths = paths}, STK_EINVAL, "the latency is missing");
@@ -434,8 +434,8 @@ Test(io, bad_options_are_named) {
 }
 
 Test(io, bad_reads_are_refused_all_or_none) {
-    char path[64];
-    make_file(path, "/tmp", 10000);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 10000);
     stk_io *io = open_one("pread", path, 8, 0);
     unsigned char *arena = aligned_alloc(4096, 65536);
     uint64_t align = stk_io_align(io, 0), end = stk_align_up(10000, align);

@@ -37,7 +37,7 @@ Test(limits, an_empty_layer_leaves_the_engine_as_it_was) {
     stk_model *model;
     stk_engine *engine;
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_threads = 2;
     o.n_ctx = 64;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);

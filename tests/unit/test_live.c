@@ -9,25 +9,18 @@
 
 #include "cache/policy.h"
 #include "src/engine.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 #define OTHER STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
 enum { N = 40 };
 
-static char trace[64], warm[64];
-
-static void name_file(char *path, const char *template) {
-    strcpy(path, template);
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
-}
+static char trace[TEMP_PATH], warm[TEMP_PATH];
 
 static void set_up(void) {
-    name_file(trace, "/tmp/stoker-live-XXXXXX");
-    name_file(warm, "/tmp/stoker-warm-XXXXXX");
-    unlink(warm);
+    temp_file(trace, "stoker-live");
+    unlink(temp_file(warm, "stoker-warm"));
 }
 static void tear_down(void) {
     unlink(trace);
@@ -89,7 +82,7 @@ static uint64_t least_bytes(const stk_model *model, const char *policy) {
 static stk_replay_result replay(int verify, const char *policy) {
     stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = (uint32_t)verify;
     o.policy = policy;
     cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());
@@ -169,6 +162,35 @@ Test(live, too_little_is_refused_by_name_and_changes_nothing) {
     step(e, 1);
     close_engine(e);
     stk_model_close(&model);
+}
+
+static void count_resized(void *user, int level, const char *line) {
+    *(int *)user += level == STK_LOG_WARN && strstr(line, "resized 2 times; this replay keeps its own budget") != NULL;
+}
+
+Test(live, a_replay_with_its_own_budget_says_that_it_leaves_resizes_out, .init = set_up, .fini = tear_down) {
+    stk_model *model = open_model(MODEL);
+    uint64_t least = least_bytes(model, "lru");
+    stk_engine_options o = with("lru", 4 * least);
+    o.trace = trace;
+    stk_engine *e = open_engine(model, o);
+    for (int i = 0; i < 4; i++) {
+        if (i % 2) cr_assert_eq(stk_engine_resize(e, (uint64_t)i * least), 0, "%s", stk_error_detail());
+        step(e, i);
+    }
+    close_engine(e);
+    stk_model_close(&model);
+    for (int own = 0; own < 2; own++)
+        for (int timed = 0; timed < 2; timed++) {
+            int n = 0;
+            stk_log_set(count_resized, &n);
+            stk_replay_options r = {
+                .struct_bytes = sizeof r, .ram_bytes = own ? 2 * least : 0, .io = timed ? "emu:1G,80us" : NULL};
+            cr_assert_eq(stk_replay(trace, &r, &(stk_replay_result){.struct_bytes = sizeof(stk_replay_result)}), 0, "%s",
+                         stk_error_detail());
+            stk_log_set(NULL, NULL);
+            cr_assert_eq(n, own, "own budget %d, timed %d: said %d times", own, timed, n);
+        }
 }
 
 /* ---- What is turned off -------------------------------------------------------------------------------------------------- */

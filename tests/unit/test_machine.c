@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/machine.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 
@@ -85,8 +86,8 @@ static void tree_put(const char *root, const char *path, const char *text) {
 }
 
 Test(machine, faults_come_with_what_to_do) {
-    char root[] = "/tmp/stoker-root-XXXXXX", command[128];
-    cr_assert_not_null(mkdtemp(root));
+    char root[TEMP_PATH], command[TEMP_PATH + 16];
+    temp_make_dir(root, "stoker-root");
     tree_put(root, "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
     tree_put(root, "/proc/self/cgroup", "0::/box\n");
     tree_put(root, "/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
@@ -107,7 +108,7 @@ Test(machine, faults_come_with_what_to_do) {
         cr_assert_eq(f.all[cores].level, STK_FINDING_PROBLEM, "%s", f.all[cores].found);
         cr_assert_not_null(strstr(f.all[cores].advice, "cpu.max"));
     }
-    snprintf(command, sizeof command, "rm -r %s", root);
+    snprintf(command, sizeof command, "rm -r '%s'", root);
     cr_assert_eq(system(command), 0);
     f.n = 0;
     cr_assert_eq(stk_doctor_in(root, NULL, take, &f), 0, "nothing to read is no failure");

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "src/mem.h"
+#include "tests/temp.h"
 
 #ifdef __has_feature
 #define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
@@ -23,12 +24,9 @@
 
 /* ---- A tree that stands for the system ---------------------------------------------------------------------------------- */
 
-static char root[64];
+static char root[TEMP_PATH];
 
-static void tree_open(void) {
-    strcpy(root, "/tmp/stk_mem_XXXXXX");
-    cr_assert(mkdtemp(root));
-}
+static void tree_open(void) { temp_make_dir(root, "stoker-mem"); }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
     (void)st, (void)type, (void)ftw;

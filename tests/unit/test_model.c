@@ -51,6 +51,26 @@ Test(model, info) {
     stk_model_close(NULL);
 }
 
+Test(model, odd_names_are_shown_as_well_as_can_be) {
+    char text[5001];
+    memset(text, 'x', sizeof text - 1);
+    text[0] = 27;
+    text[sizeof text - 1] = 0;
+    for (int i = 0; i < 2; i++) {
+        gguf_build *b = tiny_model_build(&(tiny_model){.omit = "general.name"});
+        if (i) gguf_build_str(b, "general.name", text);
+        if (!i) gguf_build_u32(b, "general.name", 7);
+        gguf_build_write(b, test_path("m.gguf"));
+        gguf_build_close(b);
+        stk_model *m = open_ok(test_path("m.gguf"));
+        stk_model_info info = {.struct_bytes = sizeof info};
+        cr_assert_eq(stk_model_get_info(m, &info), 0);
+        cr_assert_eq(strncmp(info.name, i ? "\\x1bxxx" : "", 7), 0, "%s", info.name);
+        cr_assert_lt(strlen(info.name), 256);
+        stk_model_close(&m);
+    }
+}
+
 Test(model, older_callers_have_shorter_structs) {
     stk_model *m = open_tiny();
     stk_model_info info;
@@ -99,6 +119,15 @@ Test(model, without_a_tokenizer_it_opens_and_says_so_when_asked) {
     m = open_ok(test_path("m.gguf"));
     cr_assert_eq(stk_tokenize(m, "a", 1, 0, ids, 4), STK_EUNSUPPORTED);
     cr_assert(strstr(stk_error_detail(), "m.gguf: ") && strstr(stk_error_detail(), "rwkv"), "%s", stk_error_detail());
+    stk_model_close(&m);
+    b = tiny_model_build(&(tiny_model){0});
+    gguf_build_u32(b, "tokenizer.ggml.model", 1);
+    gguf_build_write(b, test_path("m.gguf"));
+    gguf_build_close(b);
+    m = open_ok(test_path("m.gguf"));
+    cr_assert_eq(stk_tokenize(m, "a", 1, 0, ids, 4), STK_EFORMAT);
+    const char *named = strstr(stk_error_detail(), "m.gguf: ");
+    cr_assert(named && !strstr(named + 1, "m.gguf: "), "%s", stk_error_detail());
     stk_model_close(&m);
 }
 

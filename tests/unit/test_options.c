@@ -7,6 +7,7 @@
 
 #include "cache/policy.h"
 #include "src/cli/options.h"
+#include "tests/temp.h"
 
 /* The program's own table lies beside main(); options read no more of it than this. */
 const cli_verb cli_verbs[] = {{.bit = CLI_RUN, .name = "run"},
@@ -124,10 +125,8 @@ Test(options, lists) {
 }
 
 Test(options, list_from_a_file) {
-    char path[] = "/tmp/stk_options_XXXXXX", arg[64];
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    FILE *f = fdopen(fd, "w");
+    char path[TEMP_PATH], arg[TEMP_PATH + 1];
+    FILE *f = fopen(temp_file(path, "stoker-options"), "w");
     cr_assert_not_null(f);
     fputs("1, 2\n3\t4\n", f);
     fclose(f);
@@ -174,6 +173,8 @@ MISTAKE(too_much_value, "stoker: run: --json takes no value\n", "run", "--json=1
 MISTAKE(not_a_number, "stoker: run: --temp takes a number from 0 to 1000, not 'hot'\n", "run", "--temp", "hot")
 MISTAKE(nan, "stoker: run: --top-p takes a number from 0 to 1, not 'nan'\n", "run", "--top-p", "nan")
 MISTAKE(range, "stoker: run: --threads takes a whole number from 0 to 1024, not '2000'\n", "run", "-t", "2000")
+MISTAKE(range_of_seeds, "stoker: run: --seed takes a whole number from -1 to 9007199254740991, not '9007199254740992'\n", "run",
+        "--seed", "9007199254740992")
 MISTAKE(trailing, "stoker: run: --n-predict takes a whole number from -1, not '5x'\n", "run", "-n", "5x")
 MISTAKE(no_size, "stoker: run: --ram takes a size such as 512M or 8G, not '0'\n", "run", "--ram", "0")
 MISTAKE(no_choice, "stoker: run: --cache-type-k takes f16|f32, not 'f1'\n", "run", "-ctk", "f1")
@@ -182,8 +183,7 @@ MISTAKE(list_empty, "stoker: logits: --tokens takes a list of numbers from 0, no
 MISTAKE(list_overflow, "stoker: logits: --tokens takes a list of numbers from 0, not '4294967296'\n", "logits", "--tokens",
         "4294967296")
 MISTAKE(abbreviated, "stoker: run: unknown option '--toke'; did you mean --tokens?\n", "run", "--toke", "1")
-MISTAKE(abbreviated_to_a_letter, "stoker: replay: '-p' may mean several options (stoker replay --help)\n", "replay", "-p", "lru",
-        "x")
+MISTAKE(abbreviated_to_a_letter, "stoker: replay: no option '-p' here; it belongs to `stoker run`\n", "replay", "-p", "lru", "x")
 MISTAKE(operand_missing, "stoker: replay: which FILE? (stoker replay FILE)\n", "replay")
 MISTAKE(operands_missing, "stoker: synth: which SHAPE TYPE? (stoker synth SHAPE TYPE)\n", "synth")
 MISTAKE(second_operand_missing, "stoker: synth: which TYPE? (stoker synth SHAPE TYPE)\n", "synth", "a")

@@ -11,17 +11,14 @@
 #include <unistd.h>
 
 #include "src/out_file.h"
+#include "tests/temp.h"
 
-static char directory[64], target[128];
+static char directory[TEMP_PATH], target[TEMP_PATH + 32];
 
-static void setup(void) {
-    snprintf(directory, sizeof directory, "/tmp/stk_out_file_XXXXXX");
-    cr_assert_not_null(mkdtemp(directory));
-    snprintf(target, sizeof target, "%s/target", directory);
-}
+static void setup(void) { snprintf(target, sizeof target, "%s/target", temp_make_dir(directory, "stoker-out-file")); }
 
 static void teardown(void) {
-    char path[400];
+    char path[TEMP_PATH + 260];
     DIR *d = opendir(directory);
     for (struct dirent *e; d && (e = readdir(d));) {
         snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
@@ -163,7 +160,7 @@ Test(out_file, failed_writes, .init = setup, .fini = teardown) {
 
 Test(out_file, targets, .init = setup, .fini = teardown) {
     stk_out_file *f;
-    char link[128], path[128];
+    char link[TEMP_PATH + 32], path[TEMP_PATH + 32];
     cr_assert_eq(stk_out_file_open(&f, directory, 1), STK_EINVAL);
     cr_assert_eq(stk_out_file_open(&f, "/dev/null", 1), STK_EINVAL);
     snprintf(path, sizeof path, "%s/none/target", directory);

@@ -11,6 +11,7 @@
 
 #include "cache/cache.h"
 #include "src/policy_user.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -431,7 +432,7 @@ static int greatest_victim(void *policy, const uint64_t *busy, uint32_t *key) {
 
 static stk_stats run_engine(const stk_model *model, const stk_policy_hooks *hooks, uint64_t ram, const char *trace) {
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = 128;
     o.n_threads = 1;
     o.ram_bytes = ram;
@@ -465,10 +466,8 @@ Test(policy_user, a_run_with_hooks_is_verified_with_the_same_hooks) {
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     stk_model_info info = {.struct_bytes = sizeof info};
     cr_assert_eq(stk_model_get_info(model, &info), 0);
-    char trace[] = "/tmp/stoker-hooks-XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "stoker-hooks");
     for (int refuses = 0; refuses < 2; refuses++) {
         user u = {0}, v = {0}, w = {0};
         stk_policy_hooks h = hooks_of(&u);
@@ -478,7 +477,7 @@ Test(policy_user, a_run_with_hooks_is_verified_with_the_same_hooks) {
         stk_stats live = run_engine(model, &h, 2 * info.ram_bytes_min, trace);
         cr_assert(u.n_fault == 0 && u.n_evicted > 0 && u.n_close == 1);
         stk_replay_options o;
-        stk_replay_options_default(&o);
+        stk_replay_options_default(&o, sizeof o);
         stk_replay_result r = {.struct_bytes = sizeof r};
         o.verify = 1;
         cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL, "nobody knows that policy by name");
@@ -507,7 +506,7 @@ Test(policy_user, a_policy_that_may_refuse_needs_twice_the_least) {
     stk_policy_hooks h = hooks_of(&u);
     h.admit = hook_admit;
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.hooks = &h;
     o.ram_bytes = info.ram_bytes_min;
     stk_engine *e;

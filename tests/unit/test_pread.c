@@ -38,8 +38,8 @@ Test(pread, readers_are_few_and_named_and_end) {
 }
 
 Test(pread, a_result_comes_back_as_it_is) {
-    char path[64];
-    make_file(path, "/tmp", 1000);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), 1000);
     int fd = open(path, O_RDONLY);
     unsigned char data[100];
     stk_io_piece good = {.fd = fd, .dst = (char *)data, .offset = 950, .bytes = 100},

@@ -8,6 +8,7 @@
 
 #include "src/predictor_user.h"
 #include "tests/predict_events.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -199,7 +200,7 @@ Test(predictor_user, hooks_that_cannot_be) {
 
 static stk_stats run_engine(const stk_model *model, const stk_predictor_hooks *hooks, uint64_t ram, const char *trace) {
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.predictor_hooks = hooks;
     o.predict_depth = 2;
     o.ram_bytes = ram;
@@ -224,10 +225,8 @@ static stk_stats run_engine(const stk_model *model, const stk_predictor_hooks *h
 }
 
 Test(predictor_user, a_run_verifies_and_replays_the_same) {
-    char trace[] = "/tmp/stk_predictor_user_XXXXXX";
-    int fd = mkstemp(trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    char trace[TEMP_PATH];
+    temp_file(trace, "stoker-predictor-user");
     stk_model *model;
     cr_assert_eq(stk_model_open(&model, MODEL), 0);
     stk_model_info info = {.struct_bytes = sizeof info};
@@ -240,7 +239,7 @@ Test(predictor_user, a_run_verifies_and_replays_the_same) {
     cr_assert_eq(u.n_observe, live.n_event);
 
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     stk_replay_result r = {.struct_bytes = sizeof r};
     o.verify = 1;
     cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());
@@ -275,7 +274,7 @@ Test(predictor_user, a_run_verifies_and_replays_the_same) {
     uint64_t n_prefetch = r.stats.n_prefetch;
     o.predict_depth = 1;
     cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());
-    cr_assert(r.stats.n_prefetch > 0 && r.stats.n_prefetch <= n_prefetch, "of what was recorded, so many layers ahead count");
+    cr_assert(r.stats.n_prefetch > 0 && r.stats.n_prefetch != n_prefetch, "of what was recorded, so many layers ahead count");
     stk_model_close(&model);
     unlink(trace);
 }

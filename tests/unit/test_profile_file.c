@@ -6,17 +6,13 @@
 #include <unistd.h>
 
 #include "src/profile_file.h"
+#include "tests/temp.h"
 
 enum { N_LAYER = 3 };
 
-static char path[64];
+static char path[TEMP_PATH];
 
-static void open_path(void) {
-    snprintf(path, sizeof path, "/tmp/test-profile-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
-}
+static void open_path(void) { temp_file(path, "stoker-profile"); }
 static void remove_path(void) { unlink(path); }
 TestSuite(profile_file, .init = open_path, .fini = remove_path);
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/stoker.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
@@ -15,17 +16,15 @@ typedef struct live {
     stk_engine *engine;
     stk_stats stats; /* at the end */
     uint64_t ram_bytes_min;
-    char trace[64];
+    char trace[TEMP_PATH];
 } live;
 
 static live start(uint64_t ram_bytes, const char *io) {
-    live r = {.stats = {.struct_bytes = sizeof r.stats}, .trace = "/tmp/stoker-replay-XXXXXX"};
-    int fd = mkstemp(r.trace);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    live r = {.stats = {.struct_bytes = sizeof r.stats}};
+    temp_file(r.trace, "stoker-replay");
     cr_assert_eq(stk_model_open(&r.model, MODEL), 0, "%s", stk_error_detail());
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = 128;
     o.n_seq_max = 2;
     o.n_threads = 2;
@@ -187,7 +186,7 @@ Test(replay, a_cut_trace_is_replayed_up_to_the_cut_and_cannot_be_verified) {
     cr_assert_eq(stk_replay(r.trace, NULL, &result), 0, "%s", stk_error_detail());
     cr_assert_eq(result.complete, 0);
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = 1;
     cr_assert_eq(stk_replay(r.trace, &o, &result), STK_ESTATE);
     unlink(r.trace);
@@ -199,11 +198,11 @@ Test(replay, options_are_checked) {
     end(&r);
     stk_replay_result result = {.struct_bytes = sizeof result};
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.verify = 1;
     o.ram_bytes = 1 << 20;
     cr_assert_eq(stk_replay(r.trace, &o, &result), STK_EINVAL);
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.io = "uring";
     cr_assert_eq(stk_replay(r.trace, &o, &result), STK_EINVAL);
     o.io = NULL;

@@ -24,7 +24,7 @@ TestSuite(shape, .init = open_paths, .fini = remove_paths);
 static stk_model *synth(const char *type) {
     stk_synth_options o;
     stk_model *model;
-    stk_synth_options_default(&o);
+    stk_synth_options_default(&o, sizeof o);
     o.shape = "tiny";
     o.type = type;
     cr_assert_eq(stk_synth(model_path, &o), 0, "%s", stk_error_detail());
@@ -103,7 +103,7 @@ Test(shape, gives_an_imported_trace_its_bytes) {
     stk_replay_result by_name = {.struct_bytes = sizeof by_name}, by_model = by_name;
     stk_trace_header h = named("tiny");
     write_trace(16);
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.fraction = 0.5;
     o.io = "emu:1G,50us";
     o.model_shape = "tiny";
@@ -130,7 +130,7 @@ Test(shape, of_another_model_is_refused) {
     stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
     write_trace(32);
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.fraction = 0.5;
     o.model_shape = "tiny";
     cr_assert_eq(stk_replay(trace_path, &o, &r), STK_EINVAL);

@@ -1,13 +1,16 @@
 /* source: which format a file is of, and several files as one. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 
+#include "tests/temp.h"
 #include "tests/trace_random.h"
 #include "traces/source.h"
 
 /* A file of its own; the caller frees the name. */
 static char *store(const char *content) {
-    char *path = strdup("/tmp/test_source_XXXXXX");
-    int fd = mkstemp(path);
+    char *path = malloc(TEMP_PATH);
+    cr_assert_not_null(path);
+    int fd = open(temp_file(path, "stoker-source"), O_WRONLY);
     cr_assert(fd >= 0);
     cr_assert_eq(write(fd, content, strlen(content)), (ssize_t)strlen(content));
     close(fd);

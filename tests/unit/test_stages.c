@@ -15,7 +15,7 @@ typedef struct setup {
 static setup start(const char *io, uint64_t ram_bytes) {
     setup s = {.info = {.struct_bytes = sizeof s.info}};
     stk_engine_options o;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_ctx = 128;
     o.n_threads = 2;
     o.io = io;

@@ -1,6 +1,7 @@
 /*
  * store: what is in a slot equals stk_layout_pack of the file's rows, however its parts landed; who hears of it and when; reads
- * ahead that are wanted, fail or lose their slot; what a drain lists. Two layers of two classes, 4 experts each.
+ * ahead that are wanted, fail or lose their slot; what a drain lists; and of packed experts, that the slot is what is in the
+ * file. Two layers of two classes, 4 experts each.
  */
 #include "io_fixture.h"
 
@@ -10,7 +11,7 @@ enum { L = 2, E = 4, N_SLOT = 4, N_EMBD = 256, FILE_BYTES = 2 << 20 };
 #define SLOW "emu:20M,1ms"
 
 typedef struct fixture {
-    char path[64];
+    char path[TEMP_PATH];
     stk_catalogue *cat;
     stk_io *io;
     stk_slots *slots;
@@ -46,15 +47,45 @@ static void open_catalogue(fixture *t, bool beyond) {
     cr_assert_eq(stk_catalogue_open(&t->cat, L, E, layers), 0, "%s", stk_error_detail());
 }
 
-static void begin(fixture *t, const char *spec, uint32_t depth, uint32_t n_share, bool beyond) {
+/* Experts as in a packed file: those of layer 0 are two reads, those of layer 1 one. */
+static void open_packed(fixture *t) {
+    stk_extent extents[L][E];
+    stk_layer_experts layers[L];
+    uint64_t offset = 4096;
+    for (int l = 0; l < L; l++) {
+        uint32_t n_ff = l == 0 ? 768 : 40;
+        layers[l] = (stk_layer_experts){.type = {STK_TYPE_Q4_K, STK_TYPE_Q4_K, l == 0 ? STK_TYPE_Q6_K : STK_TYPE_F32},
+                                        .n_rows = {n_ff, n_ff, N_EMBD},
+                                        .n_in = {N_EMBD, N_EMBD, n_ff},
+                                        .packed = extents[l]};
+        stk_class cls;
+        cr_assert_eq(stk_class_packed(&layers[l], &cls), 0);
+        for (int e = 0; e < E; e++, offset += cls.slot_bytes) extents[l][e] = (stk_extent){0, offset};
+    }
+    cr_assert_leq(offset, FILE_BYTES);
+    cr_assert_eq(stk_catalogue_open(&t->cat, L, E, layers), 0, "%s", stk_error_detail());
+}
+
+static void begin_on(fixture *t, const char *spec, uint32_t depth, uint32_t n_share) {
     const uint32_t n_slot[L] = {N_SLOT, N_SLOT};
-    memset(t, 0, sizeof *t);
-    make_file(t->path, "/tmp", FILE_BYTES);
-    open_catalogue(t, beyond);
     t->io = open_one(spec, t->path, depth, 0);
     cr_assert_eq(stk_slots_open(&t->slots, t->cat, n_slot, false), 0, "%s", stk_error_detail());
     cr_assert_eq(stk_store_open(&t->store, t->cat, t->io, t->slots, n_share), 0, "%s", stk_error_detail());
     t->scratch = malloc(stk_catalogue_scratch_bytes(t->cat));
+}
+
+static void begin(fixture *t, const char *spec, uint32_t depth, uint32_t n_share, bool beyond) {
+    memset(t, 0, sizeof *t);
+    make_file(t->path, temp_dir(), FILE_BYTES);
+    open_catalogue(t, beyond);
+    begin_on(t, spec, depth, n_share);
+}
+
+static void begin_packed(fixture *t, const char *spec, uint32_t depth) {
+    memset(t, 0, sizeof *t);
+    make_file(t->path, temp_dir(), FILE_BYTES);
+    open_packed(t);
+    begin_on(t, spec, depth, 2);
 }
 
 static void end(fixture *t) {
@@ -340,5 +371,85 @@ Test(store, a_call_that_fails_leaves_its_expert_among_the_lost) {
     cr_assert_eq(stk_store_prefetch(t.store, 1, &d), STK_EINVAL);
     cr_assert_eq(stk_store_drain(t.store, &keys), 1);
     cr_assert_eq(keys[0], BEYOND);
+    end(&t);
+}
+
+/* ---- Packed -------------------------------------------------------------------------------------------------------------- */
+
+/* Bytes [from, end) of the slot are those of the file. */
+static bool is_as_in_file(const fixture *t, uint32_t key, uint32_t slot, uint64_t from, uint64_t end) {
+    uint32_t cls = stk_catalogue_layer_class(t->cat, key / E);
+    unsigned char *want = malloc(end);
+    fill(want, stk_catalogue_extent(t->cat, key / E, key % E, STK_GATE).offset, end);
+    bool same = memcmp((char *)stk_slots_at(t->slots, cls, slot) + from, want + from, end - from) == 0;
+    free(want);
+    return same;
+}
+
+static uint64_t slot_bytes(const fixture *t, uint32_t key) {
+    return stk_catalogue_class(t->cat, stk_catalogue_layer_class(t->cat, key / E))->slot_bytes;
+}
+
+Test(store, packed_experts_are_there_when_they_have_landed) {
+    static const char *const specs[] = {"pread", "emu:2G,50us,reorder,seed=3", "emu:2G,50us,short=2"};
+    for (size_t c = 0; c < STK_ARRAY_LEN(specs); c++) {
+        fixture t;
+        stk_io_counters n;
+        begin_packed(&t, specs[c], 0);
+        for (uint32_t key = 0; key < L * E; key++) {
+            demand(&t, key, key % N_SLOT, STK_NO_KEY, 3);
+            cr_assert_leq(until_there(&t, 3), 1);
+            cr_assert_eq(stk_store_pick(t.store, true), 0, "there is nothing to pack");
+            cr_assert(is_as_in_file(&t, key, key % N_SLOT, 0, slot_bytes(&t, key)), "%s: expert %u", specs[c], key);
+        }
+        stk_io_get_counters(t.io, &n);
+        cr_assert_eq(n.n_read, 2 * E + E, "two reads an expert of layer 0, one of layer 1");
+        end(&t);
+    }
+}
+
+Test(store, gate_and_up_of_a_packed_expert_arrive_first) {
+    fixture t;
+    begin_packed(&t, SLOW, 1);
+    uint64_t down_at = stk_catalogue_class(t.cat, 0)->part[STK_DOWN].slot_offset;
+    demand(&t, 1, 2, STK_NO_KEY, 7);
+    do look(&t, true);
+    while (t.n_arrival == 0);
+    cr_assert(t.n_arrival == 1 && t.arrivals[0].index == 7 && t.arrivals[0].phases == STK_PHASE_UP);
+    cr_assert(is_as_in_file(&t, 1, 2, 0, down_at));
+    cr_assert_eq(until_there(&t, 7), 0);
+    cr_assert(is_as_in_file(&t, 1, 2, 0, slot_bytes(&t, 1)));
+    end(&t);
+}
+
+Test(store, packed_experts_read_ahead_are_wanted_or_fail) {
+    for (uint64_t failing = 0; failing <= 2; failing++) /* none, or the first or second read */
+        for (int late = 0; late < 2; late++) {
+            fixture t;
+            begin_packed(&t, SLOW, 1);
+            stk_io_set_faults(t.io, &(stk_io_faults){.eio_at = failing});
+            ahead(&t, 1, 3, STK_NO_KEY);
+            if (late) let_land(&t);
+            cr_assert_eq(stk_store_take(t.store, t.arrivals, 2 * E), 0);
+            bool there = late && !failing;
+            cr_assert_eq(want(&t, 1, 3, 2), there);
+            if (!there) (void)until_there(&t, 2);
+            cr_assert(is_as_in_file(&t, 1, 3, 0, slot_bytes(&t, 1)), "read %d, late: %d", (int)failing, late);
+            cr_assert_eq(want(&t, 1, 3, 2), 1);
+            end(&t);
+        }
+}
+
+Test(store, a_drain_leaves_packed_experts_that_have_landed) {
+    fixture t;
+    const uint32_t *keys;
+    begin_packed(&t, SLOW, 1);
+    ahead(&t, 0, 0, STK_NO_KEY);
+    let_land(&t);
+    demand(&t, 2, 1, STK_NO_KEY, 1);
+    cr_assert_eq(stk_store_drain(t.store, &keys), 1);
+    cr_assert_eq(keys[0], 2);
+    cr_assert_eq(want(&t, 0, 0, 5), 1);
+    cr_assert(is_as_in_file(&t, 0, 0, 0, slot_bytes(&t, 0)));
     end(&t);
 }

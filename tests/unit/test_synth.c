@@ -10,16 +10,17 @@
 #include <unistd.h>
 
 #include "src/base.h"
+#include "tests/temp.h"
 #include "traces/trace.h"
 
 #define EMBER STK_TEST_DATA "/ember-q4_k_m.gguf"
 
-static char model_path[64], other_path[64], trace_path[64];
+static char model_path[TEMP_PATH], other_path[TEMP_PATH], trace_path[TEMP_PATH];
 
 static void setup(void) {
-    snprintf(model_path, sizeof model_path, "/tmp/stk_synth_%d.gguf", (int)getpid());
-    snprintf(other_path, sizeof other_path, "/tmp/stk_synth_%d_other.gguf", (int)getpid());
-    snprintf(trace_path, sizeof trace_path, "/tmp/stk_synth_%d.trace", (int)getpid());
+    unlink(temp_file(model_path, "stoker-synth"));
+    unlink(temp_file(other_path, "stoker-synth"));
+    unlink(temp_file(trace_path, "stoker-synth"));
 }
 
 static void teardown(void) {
@@ -29,8 +30,8 @@ static void teardown(void) {
 }
 
 static stk_synth_options options(const char *type) {
-    stk_synth_options o = {.struct_bytes = sizeof o};
-    stk_synth_options_default(&o);
+    stk_synth_options o;
+    stk_synth_options_default(&o, sizeof o);
     o.shape = "tiny";
     o.type = type;
     return o;
@@ -68,7 +69,7 @@ static bool same(const char *a, const char *b) {
 static stk_engine *open_engine(const char *path, const char *trace, stk_model **model) {
     stk_engine_options o = {.struct_bytes = sizeof o};
     stk_engine *e;
-    stk_engine_options_default(&o);
+    stk_engine_options_default(&o, sizeof o);
     o.n_threads = 2;
     o.n_ctx = 1024;
     o.n_batch = 64;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "src/synth_route.h"
+#include "tests/temp.h"
 #include "traces/trace.h"
 
 /* ---- Rows --------------------------------------------------------------------------------------------------------------- */
@@ -51,9 +52,8 @@ Test(synth_route, orders_without_rows) {
 enum { N_LAYER = 2, N_EXPERT = 8, K = 3, MAX_TOK = 4 };
 
 static const char *trace_path(void) {
-    static char path[64];
-    snprintf(path, sizeof path, "/tmp/stk_synth_route_%d.trace", (int)getpid());
-    return path;
+    static char path[TEMP_PATH];
+    return *path ? path : temp_file(path, "stoker-synth-route");
 }
 
 static stk_trace_writer *open_trace(void) {

@@ -38,7 +38,7 @@ static int64_t open_decoder(void) {
 
 static int64_t open_sampler(void) {
     stk_sampler_options o;
-    stk_sampler_options_default(&o);
+    stk_sampler_options_default(&o, sizeof o);
     o.repeat_penalty = 2;
     stk_sampler *s;
     int rc = stk_sampler_open(&s, &o, 100);

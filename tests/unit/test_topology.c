@@ -8,22 +8,20 @@
 #include <unistd.h>
 
 #include "cpu/topology.h"
+#include "tests/temp.h"
 
-static char root[64];
+static char root[TEMP_PATH];
 
-static void make_root(void) {
-    strcpy(root, "/tmp/stk-topology-XXXXXX");
-    cr_assert_not_null(mkdtemp(root));
-}
+static void make_root(void) { temp_make_dir(root, "stoker-topology"); }
 
 static void remove_root(void) {
-    char command[128];
+    char command[TEMP_PATH + 16];
     snprintf(command, sizeof command, "rm -r '%s'", root);
     cr_assert_eq(system(command), 0);
 }
 
 static void put_file(const char *text, const char *fmt, ...) {
-    char path[512], at[256];
+    char path[TEMP_PATH + 256], at[256];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(at, sizeof at, fmt, ap);

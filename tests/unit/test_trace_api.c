@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "src/base.h"
+#include "tests/temp.h"
 #include "tests/trace_random.h"
 #include "trace_text.h"
 
@@ -12,11 +13,9 @@ static const char *const csv = "# model=m n_expert=8\nseq,pos,phase,layer,expert
                                "0,0,prefill,2,1 2,0.5 0.25\n0,1,decode,2,3 4,0.5 0.25\n1,0,decode,2,5 6,1 0\n";
 
 static char *name_of_file(void) {
-    char *path = strdup("/tmp/test_trace_api_XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert(fd >= 0);
-    close(fd);
-    return path;
+    char *path = malloc(TEMP_PATH);
+    cr_assert_not_null(path);
+    return temp_file(path, "stoker-trace-api");
 }
 
 Test(trace_api, events_of_an_imported_trace) {
@@ -39,6 +38,17 @@ Test(trace_api, events_of_an_imported_trace) {
     cr_assert_eq(stk_trace_is_cut(t), 0);
     stk_trace_close(&t);
     cr_assert_null(t);
+    stk_trace_close(&t);
+}
+
+Test(trace_api, texts_of_a_file_are_fit_for_a_terminal) {
+    static const char hostile[] = "# model=a\x1b[2Jb\xff\xc3\xa9 n_expert=8\npos,layer,experts\n0,0,1 2\n";
+    stk_trace *t;
+    stk_trace_info info = {.struct_bytes = sizeof info};
+    tr_store(tr_path(), hostile, strlen(hostile));
+    cr_assert_eq(stk_trace_open(&t, tr_path()), 0, "%s", stk_error_detail());
+    cr_assert_eq(stk_trace_get_info(t, &info), 0);
+    cr_assert_str_eq(info.model, "a\\x1b[2Jb\\xff\xc3\xa9");
     stk_trace_close(&t);
 }
 
@@ -100,7 +110,7 @@ Test(trace_api, what_cannot_be_written_leaves_nothing) {
     tr_store(from, csv, strlen(csv));
     cr_assert_eq(stk_trace_convert(&from, 1, "/nonexistent/out", NULL), STK_EIO);
     cr_assert_eq(stk_trace_convert(&from, 1, "/dev/full", NULL), STK_ENOSPC);
-    cr_assert_eq(stk_trace_convert(&from, 0, "/tmp/x", NULL), STK_EINVAL);
+    cr_assert_eq(stk_trace_convert(&from, 0, "/nonexistent/x", NULL), STK_EINVAL);
     stk_trace_convert_options o = {.struct_bytes = sizeof o, .format = 9};
-    cr_assert_eq(stk_trace_convert(&from, 1, "/tmp/x", &o), STK_EINVAL);
+    cr_assert_eq(stk_trace_convert(&from, 1, "/nonexistent/x", &o), STK_EINVAL);
 }

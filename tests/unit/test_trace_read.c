@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <zstd.h>
 
+#include "tests/temp.h"
 #include "tests/trace_random.h"
 #include "traces/trace_format.h"
 
@@ -135,7 +136,7 @@ Test(trace_read, every_flipped_bit_is_found_and_its_frame_named) {
 Test(trace_read, what_is_no_trace_is_refused) {
     int rc;
     bool cut;
-    read_all("/tmp", &rc, &cut);
+    read_all(temp_dir(), &rc, &cut);
     cr_assert_eq(rc, STK_EIO);
     read_all("/dev/null", &rc, &cut);
     cr_assert_eq(rc, STK_EFORMAT);
@@ -270,14 +271,13 @@ static void *copy_to(void *fifo) {
 
 Test(trace_read, a_pipe_is_read_like_a_file) {
     stk_trace_writer *w;
-    char dir[] = "/tmp/stk_fifo_XXXXXX", fifo[64];
+    char dir[TEMP_PATH], fifo[TEMP_PATH + 8];
     tr_header(&t, 2);
     cr_assert_eq(stk_trace_writer_open(&w, tr_path(), &t.header), 0);
     for (uint32_t i = 0; i < 500; i++) cr_assert_eq(stk_trace_write(w, tr_next(&t, i)), 0);
     cr_assert_eq(stk_trace_write(w, tr_end(&t)), 0);
     cr_assert_eq(stk_trace_writer_close(&w), 0);
-    cr_assert_not_null(mkdtemp(dir));
-    snprintf(fifo, sizeof fifo, "%s/fifo", dir);
+    snprintf(fifo, sizeof fifo, "%s/fifo", temp_make_dir(dir, "stoker-fifo"));
     cr_assert_eq(mkfifo(fifo, 0600), 0);
     pthread_t thread;
     int rc;

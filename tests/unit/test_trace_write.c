@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "tests/alloc_count.h"
+#include "tests/temp.h"
 #include "tests/trace_random.h"
 #include "traces/trace_format.h"
 
@@ -172,11 +173,27 @@ Test(trace_write, a_file_size_limit_is_reported_and_raises_no_signal) {
     stk_trace_reader_close(&r);
 }
 
-Test(trace_write, a_full_disk_is_reported) {
-    char dir[] = "/tmp/stk_full_XXXXXX", path[64];
+Test(trace_write, two_runs_do_not_share_a_file) {
+    char path[TEMP_PATH];
+    stk_trace_writer *second;
     tr_header(&t, 1);
-    cr_assert_not_null(mkdtemp(dir));
-    if (mount("none", dir, "tmpfs", 0, "size=256k") < 0) {
+    stk_trace_writer *first = open_writer(temp_file(path, "stoker-trace"));
+    struct stat before, after;
+    stat(path, &before);
+    cr_assert_eq(stk_trace_writer_open(&second, path, &t.header), STK_ESTATE);
+    cr_assert(strstr(stk_error_detail(), "another run is writing it"), "%s", stk_error_detail());
+    stat(path, &after);
+    cr_assert(before.st_size == after.st_size && after.st_size > 0, "the first one's file was touched");
+    cr_assert_eq(stk_trace_writer_close(&first), 0);
+    first = open_writer(path);
+    cr_assert_eq(stk_trace_writer_close(&first), 0);
+    unlink(path);
+}
+
+Test(trace_write, a_full_disk_is_reported) {
+    char dir[TEMP_PATH], path[TEMP_PATH + 8];
+    tr_header(&t, 1);
+    if (mount("none", temp_make_dir(dir, "stoker-full"), "tmpfs", 0, "size=256k") < 0) {
         rmdir(dir);
         cr_skip_test("a tmpfs cannot be mounted here");
     }

@@ -7,10 +7,11 @@
 #include <unistd.h>
 
 #include "src/profile_file.h"
+#include "tests/temp.h"
 
 enum { N_LAYER = 3, N_EXPERT = 12, K = 2, N_SEQ = 5, STEPS = 60 };
 
-static char dir[64], path[96], profile[96], report[96], state[96];
+static char dir[TEMP_PATH], path[TEMP_PATH + 8], profile[TEMP_PATH + 8], report[TEMP_PATH + 8], state[TEMP_PATH + 8];
 
 static uint32_t rng = 9;
 static uint32_t below(uint32_t n) {
@@ -20,8 +21,7 @@ static uint32_t below(uint32_t n) {
 
 /* A few experts are used often, with scans through the others between: what lru is bad at. */
 static void make(void) {
-    snprintf(dir, sizeof dir, "/tmp/test-tune-XXXXXX");
-    cr_assert_not_null(mkdtemp(dir));
+    temp_make_dir(dir, "stoker-tune");
     snprintf(path, sizeof path, "%s/t.csv", dir);
     snprintf(profile, sizeof profile, "%s/p.json", dir);
     snprintf(report, sizeof report, "%s/r.html", dir);
@@ -44,7 +44,7 @@ TestSuite(tune, .init = make, .fini = clean);
 
 static stk_tune_options options(void) {
     stk_tune_options o;
-    stk_tune_options_default(&o);
+    stk_tune_options_default(&o, sizeof o);
     o.fraction = 0.4;
     o.n_threads = 2;
     o.profile = profile;
@@ -62,7 +62,7 @@ static int tune(const stk_tune_options *o, stk_tune_result *r) {
 static stk_replay_result replayed(const char *io) {
     stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.profile = profile;
     o.io = io;
     cr_assert_eq(stk_replay(path, &o, &r), 0, "%s", stk_error_detail());
@@ -110,7 +110,7 @@ Test(tune, explicit_options_win_over_a_profile) {
     stk_replay_detail d = {.struct_bytes = sizeof d};
     stk_replay_options ro;
     stk_replay_result x = {.struct_bytes = sizeof x};
-    stk_replay_options_default(&ro);
+    stk_replay_options_default(&ro, sizeof ro);
     ro.profile = profile;
     ro.policy = "random";
     ro.scope = STK_SCOPE_GLOBAL;

@@ -6,10 +6,11 @@
 #include <unistd.h>
 
 #include "src/tune.h"
+#include "tests/temp.h"
 
 enum { N_LAYER = 2, N_EXPERT = 6, K = 2, N_STEP = 160, N_SEQ = 5 };
 
-static char path[64];
+static char path[TEMP_PATH];
 static int used[N_STEP][N_LAYER][K];
 
 static uint32_t rng = 5;
@@ -20,10 +21,7 @@ static uint32_t below(uint32_t n) {
 
 /* Layer 0 uses few experts, layer 1 all of them. */
 static void make(void) {
-    snprintf(path, sizeof path, "/tmp/test-tune-traces-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    FILE *f = fdopen(fd, "w");
+    FILE *f = fopen(temp_file(path, "stoker-tune"), "w");
     fprintf(f, "# n_expert=%d\n# expert_bytes=4096\nstep,seq,pos,phase,layer,experts\n", N_EXPERT);
     for (int s = 0; s < N_STEP; s++)
         for (int l = 0; l < N_LAYER; l++) {

@@ -49,8 +49,8 @@ static int read_file(const char *spec, const char *path, const char *name, void 
 
 /* Runs `body` in a child, where limits and filters may be set that cannot be taken back. */
 static void in_child(int (*body)(const char *path)) {
-    char path[64];
-    make_file(path, "/tmp", BYTES);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), BYTES);
     chmod(path, 0644);
     pid_t pid = fork();
     if (pid == 0) _exit(body(path));
@@ -133,8 +133,8 @@ Test(uring, without_lockable_memory_it_is_quiet_and_reads) {
 /* Inside the registered buffer, outside of it, and across its end. */
 Test(uring, memory_in_and_out_of_the_registered_buffer) {
     skip_if_refused();
-    char path[64];
-    make_file(path, "/tmp", BYTES);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), BYTES);
     unsigned char *arena = aligned_alloc(4096, 3 * 204800);
     memset(arena, 0, 3 * 204800);
     for (uint64_t at = 0; at <= 2 * 204800; at += 4096 * 5)
@@ -148,8 +148,8 @@ Test(uring, a_buffer_of_several_chunks) {
     skip_if_refused();
     if (stk_mem_available() < 4ull << 30) cr_skip_test("less than 4 GiB of memory are available");
     if (SANITIZED) cr_skip_test("too much memory for a sanitizer");
-    char path[64];
-    make_file(path, "/tmp", BYTES);
+    char path[TEMP_PATH];
+    make_file(path, temp_dir(), BYTES);
     stk_map map;
     cr_assert_eq(stk_map_open(&map, (1u << 30) + (2u << 20), false, "buffer"), 0, "%s", stk_error_detail());
     unsigned char *second = (unsigned char *)map.base + (1u << 30);

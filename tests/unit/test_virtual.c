@@ -9,11 +9,12 @@
 #include <unistd.h>
 
 #include "src/cost.h"
+#include "tests/temp.h"
 #include "traces/trace.h"
 
 enum { E = 8, K = 2, MB = 1000000 };
 
-static char path[64];
+static char path[TEMP_PATH];
 
 static stk_trace_writer *begin(void) {
     static stk_trace_extent extents[E];
@@ -35,10 +36,7 @@ static stk_trace_writer *begin(void) {
                           .policy = "lru",
                           .params = "",
                           .io = ""};
-    strcpy(path, "/tmp/stoker-virtual-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    temp_file(path, "stoker-virtual");
     stk_trace_writer *w;
     cr_assert_eq(stk_trace_writer_open(&w, path, &h), 0, "%s", stk_error_detail());
     return w;
@@ -95,7 +93,7 @@ static stk_cost costs(void) {
 
 static stk_replay_result run(const char *io) {
     stk_replay_options o;
-    stk_replay_options_default(&o);
+    stk_replay_options_default(&o, sizeof o);
     o.io = io;
     stk_replay_result r = {.struct_bytes = sizeof r};
     cr_assert_eq(stk_replay(path, &o, &r), 0, "%s", stk_error_detail());
@@ -183,10 +181,7 @@ static stk_trace_writer *begin_parts(void) {
                           .policy = "lru",
                           .params = "",
                           .io = ""};
-    strcpy(path, "/tmp/stoker-virtual-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
+    temp_file(path, "stoker-virtual");
     stk_trace_writer *w;
     cr_assert_eq(stk_trace_writer_open(&w, path, &h), 0, "%s", stk_error_detail());
     return w;

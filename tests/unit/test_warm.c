@@ -8,17 +8,13 @@
 #include <unistd.h>
 
 #include "src/warm.h"
+#include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"
 
-static char path[64];
+static char path[TEMP_PATH];
 
-static void set_up(void) {
-    strcpy(path, "/tmp/stoker-warm-XXXXXX");
-    int fd = mkstemp(path);
-    cr_assert_geq(fd, 0);
-    close(fd);
-}
+static void set_up(void) { temp_file(path, "stoker-warm"); }
 static void tear_down(void) { unlink(path); }
 
 static void put(const uint8_t *data, size_t bytes) {
@@ -69,7 +65,7 @@ Test(warm, what_is_not_there_or_empty_is_cold, .init = set_up, .fini = tear_down
     cr_assert_eq(stk_warm_read(&w, path, 42), 0);
     unlink(path);
     cr_assert_eq(stk_warm_read(&w, path, 42), 0);
-    cr_assert_eq(stk_warm_read(&w, "/tmp", 42), STK_EFORMAT);
+    cr_assert_eq(stk_warm_read(&w, temp_dir(), 42), STK_EFORMAT);
 }
 
 Test(warm, another_model_and_other_files_are_refused_by_name, .init = set_up, .fini = tear_down) {

@@ -82,7 +82,7 @@ gguf_build *tiny_model_build(const tiny_model *m) {
     gguf_build *b = gguf_build_open();
     char eps[128];
     if (!left_out(m, "general.architecture")) gguf_build_str(b, "general.architecture", arch_of(m));
-    gguf_build_str(b, "general.name", "tiny");
+    if (!left_out(m, "general.name")) gguf_build_str(b, "general.name", "tiny");
     key(b, m, "block_count", LAYERS);
     key(b, m, "context_length", 128);
     key(b, m, "embedding_length", EMBD);

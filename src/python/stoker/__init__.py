@@ -13,6 +13,7 @@ The output never depends on what was cached: logits are the same bits for every 
 
 from ._native import ABI_VERSION, library_path, set_log, version
 from ._structs import PredictCount, ReplayCount, Stats
+from .arrays import TraceArrays
 from .engine import Engine, MemoryInfo
 from .errors import (
     BudgetError,
@@ -33,7 +34,7 @@ from .errors import (
 )
 from .machine import Finding, Limits, MachineInfo, calibrate, check_cost, doctor, machine, measure_limits
 from .methods import Method, Param, list_policies, list_predictors
-from .model import Decoder, Metadata, Model, ModelInfo, TensorInfo
+from .model import Decoder, ExpertClass, Metadata, Model, ModelInfo, TensorInfo
 from .policies import DecayedFrequency, PythonLRU, ScoreLRU
 from .policy import NO_EXPERT, Busy, Event, Events, Policy, ScorePolicy, Tokens, Why
 from .predictor import BatchPredictor, Predictor, PredictorEvent
@@ -42,6 +43,7 @@ from .replay import ReplayResult, SweepPoint, grid, replay, sweep
 from .sampler import GREEDY, Sampler, Sampling
 from .session import Generation, Session
 from .synth import synth
+from .timeline import NO_LAYER, WORK, Timeline, WorkKind, work_kinds
 from .trace import Trace, TraceEvent, TraceInfo, convert
 from .tune import TuneResult, tune
 from .units import parse_bytes
@@ -50,7 +52,9 @@ __all__ = [
     "ABI_VERSION",
     "GREEDY",
     "NO_EXPERT",
+    "NO_LAYER",
     "SPAN",
+    "WORK",
     "BatchPredictor",
     "BudgetError",
     "Busy",
@@ -61,6 +65,7 @@ __all__ = [
     "Engine",
     "Event",
     "Events",
+    "ExpertClass",
     "Finding",
     "FormatError",
     "Generation",
@@ -98,13 +103,16 @@ __all__ = [
     "StokerError",
     "SweepPoint",
     "TensorInfo",
+    "Timeline",
     "Tokens",
     "Trace",
+    "TraceArrays",
     "TraceEvent",
     "TraceInfo",
     "TuneResult",
     "UnsupportedError",
     "Why",
+    "WorkKind",
     "calibrate",
     "check_cost",
     "convert",
@@ -123,4 +131,5 @@ __all__ = [
     "synth",
     "tune",
     "version",
+    "work_kinds",
 ]

@@ -20,7 +20,7 @@ from typing import Any, Callable, Optional
 from . import _structs as s
 from .errors import LibraryError, error_of
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 ENVIRONMENT = "STOKER_LIBRARY"
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -44,6 +44,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_model_get_meta": (_int, [_P, _u64, _ptr(_str), _ptr(_str), _ptr(_str)]),
     "stk_model_n_tensor": (_u64, [_P]),
     "stk_model_get_tensor": (_int, [_P, _u64, _ptr(s.TensorInfoStruct)]),
+    "stk_model_n_expert_class": (_u64, [_P]),
+    "stk_model_get_expert_class": (_int, [_P, _u64, _ptr(s.ExpertClassInfoStruct)]),
     "stk_model_owns_file": (_int, [_P, _str]),
     "stk_tokenize": (_i64, [_P, _str, _size, _u32, _P, _size]),
     "stk_token_bytes": (_i64, [_P, _i32, _int, _PP]),
@@ -55,7 +57,7 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_chat_format": (_i64, [_P, _ptr(s.ChatMessageStruct), _size, _P, _size]),
     "stk_get_method": (_int, [_u32, _u32, _ptr(s.MethodInfoStruct)]),
     "stk_get_method_param": (_int, [_u32, _u32, _u32, _ptr(s.ParamInfoStruct)]),
-    "stk_engine_options_default": (None, [_ptr(s.EngineOptionsStruct)]),
+    "stk_engine_options_default": (None, [_ptr(s.EngineOptionsStruct), _size]),
     "stk_engine_open": (_int, [_PP, _P, _ptr(s.EngineOptionsStruct)]),
     "stk_engine_close": (_int, [_PP]),
     "stk_engine_get_memory": (_int, [_P, _ptr(s.MemoryInfoStruct)]),
@@ -78,15 +80,22 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_stage_name": (_str, [_u32]),
     "stk_engine_set_profile": (_int, [_P, _int]),
     "stk_engine_get_profile": (_int, [_P, _ptr(s.ProfileStruct)]),
+    "stk_work_name": (_str, [_u32]),
+    "stk_work_queue": (_str, [_u32]),
+    "stk_timeline_open": (_int, [_PP, _u64, _u64, _u64]),
+    "stk_timeline_close": (None, [_PP]),
+    "stk_timeline_get": (_i64, [_P, _PP, _ptr(_u64)]),
+    "stk_engine_set_timeline": (_int, [_P, _P]),
     "stk_measure_limits": (_int, [_ptr(s.LimitsStruct), _u32, _str]),
     "stk_engine_measure_layer": (_int, [_P, _ptr(c.c_double)]),
     "stk_engine_measure_drive": (_int, [_P, _ptr(c.c_double)]),
     "stk_get_machine": (_int, [_ptr(s.MachineInfoStruct)]),
     "stk_doctor": (_int, [_str, s.FindingFn, _P]),
-    "stk_calibrate_options_default": (None, [_ptr(s.CalibrateOptionsStruct)]),
+    "stk_calibrate_options_default": (None, [_ptr(s.CalibrateOptionsStruct), _size]),
     "stk_calibrate": (_int, [_P, _ptr(s.CalibrateOptionsStruct), _str]),
     "stk_cost_check": (_int, [_str]),
-    "stk_sampler_options_default": (None, [_ptr(s.SamplerOptionsStruct)]),
+    "stk_machine_list": (_str, [_u32]),
+    "stk_sampler_options_default": (None, [_ptr(s.SamplerOptionsStruct), _size]),
     "stk_sampler_open": (_int, [_PP, _ptr(s.SamplerOptionsStruct), _u32]),
     "stk_sampler_close": (None, [_PP]),
     "stk_sampler_accept": (_int, [_P, _i32]),
@@ -96,14 +105,20 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_trace_get_info": (_int, [_P, _ptr(s.TraceInfoStruct)]),
     "stk_trace_next": (_int, [_P, _ptr(s.TraceEventStruct)]),
     "stk_trace_is_cut": (_int, [_P]),
-    "stk_trace_convert_options_default": (None, [_ptr(s.TraceConvertOptionsStruct)]),
+    "stk_trace_convert_options_default": (None, [_ptr(s.TraceConvertOptionsStruct), _size]),
     "stk_trace_convert": (_int, [_ptr(_str), _u32, _str, _ptr(s.TraceConvertOptionsStruct)]),
-    "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct)]),
+    "stk_mode_list": (_str, [_u32, _ptr(_str)]),
+    "stk_replay_options_default": (None, [_ptr(s.ReplayOptionsStruct), _size]),
     "stk_replay_many": (_int, [_ptr(_str), _u32, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
     "stk_replay": (_int, [_str, _ptr(s.ReplayOptionsStruct), _ptr(s.ReplayResultStruct)]),
-    "stk_tune_options_default": (None, [_ptr(s.TuneOptionsStruct)]),
+    "stk_tune_options_default": (None, [_ptr(s.TuneOptionsStruct), _size]),
     "stk_tune": (_int, [_ptr(_str), _u32, _ptr(s.TuneOptionsStruct), _ptr(s.TuneResultStruct)]),
-    "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct)]),
+    "stk_plan_options_default": (None, [_ptr(s.PlanOptionsStruct), _size]),
+    "stk_plan": (_int, [_P, _ptr(s.PlanOptionsStruct), _ptr(s.PlanInfoStruct)]),
+    "stk_pack_options_default": (None, [_ptr(s.PackOptionsStruct), _size]),
+    "stk_pack": (_int, [_P, _str, _ptr(s.PackOptionsStruct)]),
+    "stk_pack_check": (_int, [_P, _ptr(s.PackOptionsStruct)]),
+    "stk_synth_options_default": (None, [_ptr(s.SynthOptionsStruct), _size]),
     "stk_synth": (_int, [_str, _ptr(s.SynthOptionsStruct)]),
 }
 

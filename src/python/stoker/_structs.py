@@ -88,6 +88,20 @@ class ModelInfoStruct(Struct):
     name: Text
     ram_bytes_min: U64
     ram_bytes_all: U64
+    packed: U32
+    reserved: U32
+
+
+@layout
+class ExpertClassInfoStruct(Struct):
+    n_layer: U32
+    bytes: U64
+    gate_bytes: U64
+    up_bytes: U64
+    down_bytes: U64
+    gate_type: Text
+    up_type: Text
+    down_type: Text
 
 
 @layout
@@ -306,6 +320,13 @@ class SpanStruct(c.Structure):
     _fields_ = [("begin_ns", c.c_uint64), ("ns", c.c_uint32), ("layer", c.c_uint16), ("stage", c.c_uint16)]
 
 
+class WorkStruct(c.Structure):
+    _fields_ = [
+        *((name, c.c_uint64) for name in ("begin_ns", "end_ns", "step", "bytes")),
+        *((name, c.c_uint32) for name in ("kind", "layer", "expert", "n_expert")),
+    ]
+
+
 @layout
 class ProfileStruct(Struct):
     n_layer: U32
@@ -481,6 +502,31 @@ class ReplayLayerStruct(c.Structure):
 
 
 @layout
+class ReplayTiers(Struct):
+    """A phase of a replay with VRAM: where experts were, where they were computed, what moved, and how long each queue worked."""
+
+    reserved: U32
+    n_token: U64
+    n_event: U64
+    n_lookup: U64
+    n_vram: U64
+    n_ram: U64
+    n_gpu: U64
+    n_fetch: U64
+    n_bypass: U64
+    n_cpu: U64
+    link_bytes: U64
+    read_bytes: U64
+    step_ns: U64
+    dense_ns: U64
+    event_ns: U64
+    cpu_ns: U64
+    nvme_ns: U64
+    link_ns: U64
+    gpu_ns: U64
+
+
+@layout
 class ReplayDetailStruct(Struct):
     sized: U32
     n_sequence: U64
@@ -495,6 +541,9 @@ class ReplayDetailStruct(Struct):
     predicted: Annotated[Any, PredictCount * 3]
     scope: U32
     reserved: U32
+    vram_bytes: U64
+    tiers_prefill: ReplayTiers
+    tiers_decode: ReplayTiers
 
 
 @layout
@@ -520,8 +569,57 @@ class ReplayOptionsStruct(Struct):
     predict_depth: U32
     reserved: U32
     profile: Text
+    vram_bytes: U64
+    mode: Text
+    uses_from: Text
+    timeline: Address
     model: Address
     model_shape: Text
+
+
+@layout
+class PlanOptionsStruct(Struct):
+    n_ctx: U32
+    n_batch: U32
+    n_seq_max: U32
+    n_threads: U32
+    kv_k_type: U32
+    kv_v_type: U32
+    reserved: U32
+    ram_bytes: U64
+    ram_free_bytes: U64
+    vram_bytes: U64
+    vram_cap_bytes: U64
+    cost: Text
+
+
+@layout
+class PlanInfoStruct(Struct):
+    gpu: U32
+    n_ctx: U32
+    n_ctx_max: U32
+    n_expert: U32
+    n_slot_vram: U32
+    n_slot_ram: U32
+    reserved: U32
+    dense_bytes: U64
+    kv_bytes: U64
+    buffer_bytes: U64
+    staging_bytes: U64
+    vram_bytes: U64
+    vram_used_bytes: U64
+    vram_cap_bytes: U64
+    ram_bytes: U64
+    ram_used_bytes: U64
+    ram_free_bytes: U64
+    nvme_bytes: U64
+    vram_hit: F64
+    ram_hit: F64
+    decode_tok_s: F64
+    decode_tok_s_uniform: F64
+    prefill_tok_s: F64
+    machine: Annotated[Any, c.c_char * 128]
+    gpu_name: Annotated[Any, c.c_char * 128]
 
 
 @layout
@@ -582,6 +680,14 @@ class TuneResultStruct(Struct):
 
 
 @layout
+class PackOptionsStruct(Struct):
+    reserved: U32
+    io: Text
+    progress: Annotated[Any, ProgressFn]
+    progress_user: Address
+
+
+@layout
 class SynthOptionsStruct(Struct):
     n_layer: U32
     n_vocab: U32
@@ -616,6 +722,7 @@ class ParamInfoStruct(Struct):
 # The C name of each struct.
 STRUCTS: dict[str, type[c.Structure]] = {
     "stk_model_info": ModelInfoStruct,
+    "stk_expert_class_info": ExpertClassInfoStruct,
     "stk_tensor_info": TensorInfoStruct,
     "stk_chat_message": ChatMessageStruct,
     "stk_policy_event": PolicyEventStruct,
@@ -632,6 +739,7 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_batch": BatchStruct,
     "stk_stats": Stats,
     "stk_span": SpanStruct,
+    "stk_work": WorkStruct,
     "stk_profile": ProfileStruct,
     "stk_limits": LimitsStruct,
     "stk_machine_info": MachineInfoStruct,
@@ -642,10 +750,14 @@ STRUCTS: dict[str, type[c.Structure]] = {
     "stk_trace_convert_options": TraceConvertOptionsStruct,
     "stk_replay_count": ReplayCount,
     "stk_replay_layer": ReplayLayerStruct,
+    "stk_replay_tiers": ReplayTiers,
     "stk_replay_detail": ReplayDetailStruct,
     "stk_replay_options": ReplayOptionsStruct,
     "stk_replay_result": ReplayResultStruct,
     "stk_tune_options": TuneOptionsStruct,
     "stk_tune_result": TuneResultStruct,
+    "stk_plan_options": PlanOptionsStruct,
+    "stk_plan_info": PlanInfoStruct,
+    "stk_pack_options": PackOptionsStruct,
     "stk_synth_options": SynthOptionsStruct,
 }

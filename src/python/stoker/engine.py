@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as c
 import os
 import weakref
@@ -13,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs as s
-from ._faults import Faults, take_first
+from ._arguments import kv_types, logits_flags, optional_ids
+from ._closing import OpenEngine, raise_faults
+from ._faults import Faults
 from ._handle import Handle
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
@@ -21,13 +24,13 @@ from ._predictor_hooks import PredictorHooks, PredictorLike
 from .errors import InvalidArgumentError, StateError
 from .model import Ids, Model, PathLike, encode_path, from_struct, ids_array
 from .profile import Profile
+from .timeline import Timeline
 from .units import as_int, parse_bytes
 
 if TYPE_CHECKING:
     from .session import Session
 
 Float32 = npt.NDArray[np.float32]
-_KV = {"f16": 0, "f32": 1}
 _PLACE = {"auto": 0, "cpu": 1}
 
 
@@ -58,30 +61,6 @@ class MemoryInfo:
 def _memory(address: int, ctype: Any, n: int, dtype: Any) -> Any:
     """The library's memory at an address as an array."""
     return np.frombuffer((ctype * n).from_address(address), dtype=dtype)
-
-
-def _array(values: Optional[Sequence[int]], n: int, what: str) -> Any:
-    """An optional argument of a step as c_int32 [n]."""
-    if values is None:
-        return None
-    array = ids_array(values)
-    if len(array) != n:
-        raise InvalidArgumentError(f"{what} has {len(array)} entries for {n} tokens")
-    return array
-
-
-def _flags(logits: Union[str, Sequence[bool], None], n: int) -> Any:
-    """Which entries ask for logits, as c_uint8 [n]; None: the last."""
-    if logits is None or (isinstance(logits, str) and logits == "last"):
-        return None
-    if isinstance(logits, str):
-        if logits != "all":
-            raise InvalidArgumentError(f"logits='{logits}'; there are 'last', 'all', and a flag for each token")
-        return (c.c_uint8 * n)(*([1] * n))
-    flags = [1 if flag else 0 for flag in logits]
-    if len(flags) != n:
-        raise InvalidArgumentError(f"logits has {len(flags)} entries for {n} tokens")
-    return (c.c_uint8 * n)(*flags)
 
 
 class Engine(Handle):
@@ -144,15 +123,16 @@ class Engine(Handle):
         self._owns_model = not isinstance(model, Model)
         self.model = model if isinstance(model, Model) else Model(model)
         self._views: list[weakref.ref[Any]] = []
+        self._timeline: Optional[Timeline] = None
         try:
             o = s.EngineOptionsStruct()
-            lib().stk_engine_options_default(c.byref(o))
+            lib().stk_engine_options_default(c.byref(o), c.sizeof(o))
             o.n_ctx = as_int(n_ctx, "n_ctx")
             o.n_batch = as_int(n_batch, "n_batch")
             o.n_seq_max = as_int(n_seq, "n_seq")
             o.n_logits = as_int(n_logits, "n_logits")
             o.n_threads = as_int(threads, "threads")
-            o.kv_k_type, o.kv_v_type = _kv_types(kv)
+            o.kv_k_type, o.kv_v_type = kv_types(kv)
             o.mlock = bool(mlock)
             o.ram_bytes = parse_bytes(ram)
             o.seed = as_int(seed, "seed", high=2**64 - 1)
@@ -228,8 +208,11 @@ class Engine(Handle):
         super().close()
 
     def _close_native(self, pointer: Any) -> None:
+        if self._timeline is not None:
+            lib().stk_engine_set_timeline(pointer._obj, None)
+            self._timeline = None
         alive = [view for view in (ref() for ref in self._views) if view is not None]
-        native = _Native(pointer._obj.value, self.model, self._owns_model, self._hooks)
+        native = OpenEngine(pointer._obj.value, self.model, self._owns_model, self._hooks)
         if alive:
             native.close_after(alive)
         else:
@@ -259,7 +242,7 @@ class Engine(Handle):
         array = ids_array(tokens)
         n = len(array)
         batch = s.BatchStruct(n=n, token=c.addressof(array))
-        seqs, positions, flags = _array(seq, n, "seq"), _array(pos, n, "pos"), _flags(logits, n)
+        seqs, positions, flags = optional_ids(seq, n, "seq"), optional_ids(pos, n, "pos"), logits_flags(logits, n)
         batch.seq = c.addressof(seqs) if seqs is not None else None
         batch.pos = c.addressof(positions) if positions is not None else None
         batch.logits = c.addressof(flags) if flags is not None else None
@@ -291,7 +274,7 @@ class Engine(Handle):
 
     def _raise_hook_errors(self, failed: bool = False) -> None:
         if self._hooks and not failed:
-            _raise_faults(self._hooks)
+            raise_faults(self._hooks)
 
     def cancel(self) -> None:
         """Makes the running or next step raise CanceledError at the next layer. Any thread may call it."""
@@ -441,6 +424,19 @@ class Engine(Handle):
             check(lib().stk_engine_get_profile(p, c.byref(profile)))
             return Profile._of(profile)
 
+    def set_timeline(self, timeline: Optional[Timeline]) -> None:
+        """What the queues do in the next steps is taken down there, see `Timeline`; None: no longer. What was there stays."""
+        if timeline is not None and not isinstance(timeline, Timeline):
+            raise TypeError(f"a timeline is a stoker.Timeline, not {type(timeline).__name__}")
+        if timeline is not None and timeline._attached() not in (None, self):
+            raise StateError("this timeline belongs to another engine")
+        with contextlib.ExitStack() as stack:
+            pointer = stack.enter_context(timeline._use()) if timeline is not None else None
+            check(lib().stk_engine_set_timeline(stack.enter_context(self._use()), pointer))
+            self._timeline = timeline
+            if timeline is not None:
+                timeline._engine = weakref.ref(self)
+
     def measure_layer(self) -> float:
         """What is left of a layer when its jobs have nothing to do, in ns: waking, meeting, counting. Takes milliseconds."""
         out = c.c_double()
@@ -475,45 +471,3 @@ class Engine(Handle):
             raise InvalidArgumentError(f"placement '{place}'; there are {', '.join(_PLACE)}")
         with self._use() as p:
             check(lib().stk_force_placement(p, _PLACE[place]))
-
-
-def _kv_types(kv: Union[str, tuple[str, str]]) -> tuple[int, int]:
-    pair = (kv, kv) if isinstance(kv, str) else tuple(kv)
-    if len(pair) != 2 or any(kind not in _KV for kind in pair):
-        raise InvalidArgumentError(f"kv={kv!r}; there are 'f16' and 'f32', or a pair of them for K and V")
-    return _KV[pair[0]], _KV[pair[1]]
-
-
-def _raise_faults(hooks: list[Faults]) -> None:
-    fault = take_first(*hooks)
-    if fault is not None:
-        raise fault
-
-
-class _Native:
-    """What is left of an engine that was closed: freed at once, or when no array shows its memory any more."""
-
-    def __init__(self, pointer: int, model: Model, owns_model: bool, hooks: list[Faults]) -> None:
-        self._pointer, self._model, self._owns_model, self._hooks = pointer, model, owns_model, hooks
-        self._n_view, self._pid = 0, os.getpid()
-
-    def close(self) -> None:
-        if self._pid != os.getpid():
-            return
-        try:
-            check(lib().stk_engine_close(c.byref(c.c_void_p(self._pointer))))
-        finally:
-            self._model._n_engine -= 1
-            if self._owns_model:
-                self._model.close()
-        _raise_faults(self._hooks)
-
-    def close_after(self, views: list[Any]) -> None:
-        self._n_view = len(views)
-        for view in views:
-            weakref.finalize(view, self._leave)
-
-    def _leave(self) -> None:
-        self._n_view -= 1
-        if self._n_view == 0:
-            self.close()

@@ -113,7 +113,7 @@ def calibrate(
     :param progress: called with (what, parts done, parts in all); returning False cancels.
     """
     o, callbacks = s.CalibrateOptionsStruct(), Callbacks()
-    lib().stk_calibrate_options_default(c.byref(o))
+    lib().stk_calibrate_options_default(c.byref(o), c.sizeof(o))
     o.n_threads = as_int(threads, "threads")
     o.ram_bytes = parse_bytes(ram)
     if cpu is not None:

@@ -6,11 +6,11 @@ import ctypes as c
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from . import _structs as s
 from ._handle import Handle
-from ._native import _text, check, lib
+from ._native import Callbacks, _text, check, lib
 from .errors import InvalidArgumentError, StateError
 from .units import as_int
 
@@ -80,6 +80,21 @@ class ModelInfo:
     token_bytes: int
     ram_bytes_min: int
     ram_bytes_all: int
+    packed: int
+
+
+@dataclass(frozen=True)
+class ExpertClass:
+    """Layers whose experts have the same types and shapes. Bytes are those of one expert."""
+
+    n_layer: int
+    bytes: int
+    gate_bytes: int
+    up_bytes: int
+    down_bytes: int
+    gate_type: str
+    up_type: str
+    down_type: str
 
 
 @dataclass(frozen=True)
@@ -161,6 +176,43 @@ class Model(Handle):
                 check(lib().stk_model_get_tensor(p, i, c.byref(t)))
                 shape = tuple(t.dim[: t.n_dim])
                 yield TensorInfo(_text(t.name), shape, _text(t.type_name), t.type, t.file, t.offset, t.bytes)
+
+    @property
+    def expert_classes(self) -> list[ExpertClass]:
+        """What kinds of experts there are."""
+        found: list[ExpertClass] = []
+        i = s.ExpertClassInfoStruct()
+        with self._use() as p:
+            for n in range(lib().stk_model_n_expert_class(p)):
+                check(lib().stk_model_get_expert_class(p, n, c.byref(i)))
+                found.append(from_struct(ExpertClass, i))
+        return found
+
+    def pack(self, path: PathLike, *, progress: Optional[Callable[[str, int, int], object]] = None) -> None:
+        """
+        Writes the model in a form whose experts are read without being rearranged, for Stoker alone; it is opened like any model. The
+        file appears whole or not at all; a file of that name is replaced.
+
+        :param progress: called with (what, bytes done, bytes in all); returning False cancels.
+        :raises InvalidArgumentError: the model is packed, or `path` is a file of it.
+        :raises NoSpaceError: names what is needed and what is free.
+        """
+        o, callbacks = s.PackOptionsStruct(), Callbacks()
+        o.progress = callbacks.progress(progress)
+        with self._use() as p:
+            check(lib().stk_pack(p, encode_path(path), c.byref(o)), callbacks)
+
+    def check_packed(self, *, progress: Optional[Callable[[str, int, int], object]] = None) -> None:
+        """
+        Reads all of a packed model and compares it with its checksums.
+
+        :raises FormatError: names what is damaged.
+        :raises InvalidArgumentError: the model is not packed.
+        """
+        o, callbacks = s.PackOptionsStruct(), Callbacks()
+        o.progress = callbacks.progress(progress)
+        with self._use() as p:
+            check(lib().stk_pack_check(p, c.byref(o)), callbacks)
 
     def owns_file(self, path: PathLike) -> bool:
         """Whether `path` names one of the model's own files, by whatever name."""

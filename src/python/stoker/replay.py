@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import ctypes as c
 import itertools
 import multiprocessing
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional, Union
 
@@ -20,9 +20,10 @@ from ._faults import take_first
 from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
 from ._predictor_hooks import PredictorHooks, PredictorLike
-from .errors import HookError, InvalidArgumentError, StokerError
+from .errors import HookError, InvalidArgumentError, StateError, StokerError
 from .model import Model, PathLike, encode_path
 from .policy import Events
+from .timeline import Timeline
 from .trace import Trace
 from .units import as_int, parse_bytes
 
@@ -100,6 +101,7 @@ def replay(
     model_shape: Optional[str] = None,
     seed: int = 0,
     verify: bool = False,
+    timeline: Optional[Timeline] = None,
     progress: Optional[Callable[[str, int, int], object]] = None,
 ) -> ReplayResult:
     """
@@ -110,8 +112,8 @@ def replay(
         replayed as one run.
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
     :param predictor: what predicts the experts to read ahead: a built-in predictor's name, "none", or one in Python (see
-        `stoker.Predictor`), which hears of the layers ahead at most what the run recorded; None or "gate": what the recorded run predicted. `predict_depth`: how
-        many layers ahead at most, up to 3; 0: as recorded, or 1.
+        `stoker.Predictor`), which hears of the layers ahead at most what the run recorded; None or "gate": what the recorded run
+        predicted. `predict_depth`: how many layers ahead at most, up to 3; 0: as recorded, or 1.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
         profile's, else "global".
@@ -123,6 +125,7 @@ def replay(
         "qwen3-30b-a3b" or with a type "qwen3-30b-a3b:Q8_0".
     :param profile: a file of `tune`: its budget, policy, scope and predictor where none are given.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
+    :param timeline: where to take down what the modelled queues do; with `io` or `cost`, which give them times.
     :param progress: called with ("replay", bytes done, bytes in all); returning False cancels.
     :raises StateError: a verifying replay differs from the recorded run; the text names the first difference.
     :raises PolicyError: a policy in Python failed; its `result` is that of the whole replay, with LRU where it failed.
@@ -136,7 +139,7 @@ def replay(
     traces: list[PathLike] = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
     paths = (c.c_char_p * len(traces))(*[encode_path(path) for path in traces])
     o, r, callbacks = s.ReplayOptionsStruct(), s.ReplayResultStruct(), Callbacks()
-    lib().stk_replay_options_default(c.byref(o))
+    lib().stk_replay_options_default(c.byref(o), c.sizeof(o))
     o.verify = bool(verify)
     o.ram_bytes = parse_bytes(ram)
     o.n_slot = as_int(slots, "slots")
@@ -170,8 +173,13 @@ def replay(
         o.predictor = str(predictor).encode()
     detail, layers = _detail(traces[0] if traces else "")
     o.detail = c.pointer(detail)
-    with model._use() if model is not None else nullcontext() as handle:
-        o.model = handle
+    with contextlib.ExitStack() as stack:
+        if timeline is not None:
+            if timeline._attached() is not None:
+                raise StateError("this timeline belongs to an engine: engine.set_timeline(None) first")
+            o.timeline = stack.enter_context(timeline._use())
+        if model is not None:
+            o.model = stack.enter_context(model._use())
         rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
     for each in (hooks, predicts):
         if rc < 0 and each is not None:

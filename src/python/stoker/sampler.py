@@ -48,7 +48,7 @@ class Sampler(Handle):
     def __init__(self, model: Union[Model, int], sampling: Sampling = Sampling()) -> None:
         self.n_vocab = model.info.n_vocab if isinstance(model, Model) else as_int(model, "n_vocab", 1)
         o = s.SamplerOptionsStruct()
-        lib().stk_sampler_options_default(c.byref(o))
+        lib().stk_sampler_options_default(c.byref(o), c.sizeof(o))
         o.temperature, o.top_p, o.min_p = sampling.temperature, sampling.top_p, sampling.min_p
         o.repeat_penalty = sampling.repeat_penalty
         o.top_k = as_int(sampling.top_k, "top_k", -(2**31), 2**31 - 1)

@@ -36,7 +36,7 @@ def synth(
     :raises NoSpaceError: names what is needed and what is free.
     """
     o, callbacks = s.SynthOptionsStruct(), Callbacks()
-    lib().stk_synth_options_default(c.byref(o))
+    lib().stk_synth_options_default(c.byref(o), c.sizeof(o))
     o.n_layer = as_int(n_layer, "n_layer")
     o.n_vocab = as_int(n_vocab, "n_vocab")
     o.seed = as_int(seed, "seed", high=2**64 - 1)

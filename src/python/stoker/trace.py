@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs as s
+from . import arrays as _arrays
 from ._handle import Handle
 from ._native import Callbacks, check, lib
+from .arrays import TraceArrays
 from .errors import InvalidArgumentError
 from .model import PathLike, encode_path, from_struct
 from .policy import NO_EXPERT, Events, Tokens
@@ -147,19 +149,76 @@ class Trace:
         flat = np.bincount(events.keys, events.counts, self.info.n_layer * self.info.n_expert)
         return flat.astype(np.int64).reshape(self.info.n_layer, self.info.n_expert)
 
+    def to_arrays(self) -> TraceArrays:
+        """The whole trace token by token, ids [n_token, n_layer, k]: what `from_arrays` takes."""
+        return _arrays.collect(iter(self), self.info.n_layer, self.info.k)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        path: PathLike,
+        ids: npt.ArrayLike,
+        weights: Optional[npt.ArrayLike] = None,
+        *,
+        layers: Optional[Sequence[int]] = None,
+        step: Optional[npt.ArrayLike] = None,
+        decode: Optional[npt.ArrayLike] = None,
+        seq: Optional[npt.ArrayLike] = None,
+        pos: Optional[npt.ArrayLike] = None,
+        token: Optional[npt.ArrayLike] = None,
+        n_expert: int = 0,
+        expert_bytes: Union[int, str, Sequence[Union[int, str]], None] = None,
+        model: str = "",
+        format: str = "stoker",
+    ) -> Trace:
+        """
+        Writes routing that you have as arrays, of any model or program, to a trace file, and opens it.
+
+        :param ids: [n_token, n_layer, k] integers in rank order; NO_EXPERT or -1 where a token has no (further) expert in a layer.
+        :param weights: [n_token, n_layer, k], as the router gave them; None: unknown.
+        :param layers: [n_layer] their numbers in the model, ascending; None: 0, 1, ...
+        :param step: [n_token] the step that computed each token, ascending; tokens of one step share events. None: a step each.
+        :param decode: [n_token] whether its step decodes, else it reads a prompt; None: all do.
+        :param seq: [n_token] its sequence; None: 0. `pos`: [n_token] its position there; None: counted. `token`: [n_token] its id, -1
+            for unknown.
+        :param n_expert: experts of a layer; 0: as many as the highest number seen.
+        :param expert_bytes: of one expert, or for each layer; None: 1 MiB is assumed.
+        :param format: "stoker" or "csv".
+        :raises InvalidArgumentError, TypeError: what does not fit, and where; nothing is written.
+        """
+        n = as_int(n_expert, "n_expert", high=_arrays.MOST_EXPERTS)
+        arrays = _arrays.arrays_of(ids, weights, layers, step, decode, seq, pos, token, n)
+        _arrays.save(path, arrays, n, expert_bytes, model, format)
+        return cls(path)
+
+    @classmethod
+    def from_pandas(cls, path: PathLike, table: Mapping[str, Any], **options: Any) -> Trace:
+        """
+        The same from a DataFrame, or any mapping of columns, with a row for each token and expert, as `to_pandas` gives it.
+
+        :param table: columns step, layer (or model_layer: its number in the model) and expert; if they are there, rank, weight, decode,
+            seq, pos, token.
+        :param options: n_expert, expert_bytes, model, format of `from_arrays`.
+        """
+        return cls.from_arrays(path, **_arrays.from_table(table), **options)
+
     def to_pandas(self) -> Any:
-        """A DataFrame with a row for each token and expert: step, layer, decode, seq, pos, token, rank, expert, weight. Needs pandas."""
+        """
+        A DataFrame with a row for each token and expert. Needs pandas.
+
+        Columns are step, layer, model_layer, decode, seq, pos, token, rank, expert, weight.
+        """
         try:
             import pandas as pd
         except ImportError as error:
             raise ImportError("Trace.to_pandas needs pandas: pip install pandas") from error
-        names = ("step", "layer", "decode", "seq", "pos", "token", "rank", "expert", "weight")
+        names = ("step", "layer", "model_layer", "decode", "seq", "pos", "token", "rank", "expert", "weight")
         columns: dict[str, list[Any]] = {name: [] for name in names}
         for e in self:
             n, k = e.ids.shape
             weights = e.weights if e.weights is not None else np.full((n, k), np.nan, np.float32)
             values = (
-                *(np.full(n * k, v) for v in (e.step, e.layer, e.decode)),
+                *(np.full(n * k, v) for v in (e.step, e.layer, e.model_layer, e.decode)),
                 *(np.repeat(v, k) for v in (e.seq, e.pos, e.token)),
                 np.tile(np.arange(k), n),
                 e.ids.ravel(),
@@ -264,7 +323,7 @@ def convert(
     if format not in _FORMATS:
         raise InvalidArgumentError(f"format '{format}'; there are {', '.join(_FORMATS)}")
     o, callbacks = s.TraceConvertOptionsStruct(), Callbacks()
-    lib().stk_trace_convert_options_default(c.byref(o))
+    lib().stk_trace_convert_options_default(c.byref(o), c.sizeof(o))
     o.format = _FORMATS[format]
     o.first_step = as_int(first_step, "first_step", high=2**64 - 1)
     o.n_step = as_int(n_step, "n_step", high=2**64 - 1)

@@ -115,7 +115,7 @@ def tune(
     traces: list[PathLike] = [trace] if isinstance(trace, (str, os.PathLike)) else list(trace)
     paths = (c.c_char_p * len(traces))(*[encode_path(path) for path in traces])
     o, r, callbacks = s.TuneOptionsStruct(), s.TuneResultStruct(), Callbacks()
-    lib().stk_tune_options_default(c.byref(o))
+    lib().stk_tune_options_default(c.byref(o), c.sizeof(o))
     o.n_threads = as_int(threads, "threads")
     o.ram_bytes = parse_bytes(ram)
     o.fraction = fraction

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import stoker
 
 from .conftest import EMBER
@@ -23,6 +25,7 @@ def run(name: str, *arguments: object) -> str:
     return out.stdout
 
 
+@pytest.mark.slow
 def test_generate() -> None:
     said = run("generate.py", EMBER)
     assert "a little girl who" in said
@@ -30,10 +33,12 @@ def test_generate() -> None:
     assert run("generate.py", EMBER, "The dog", "2M").splitlines()[3] == run("generate.py", EMBER, "The dog", "24M").splitlines()[3]
 
 
+@pytest.mark.slow
 def test_beat_lru() -> None:
     assert "TenLines" in run("beat_lru.py", EMBER)
 
 
+@pytest.mark.slow
 def test_fit_predictor() -> None:
     said = run("fit_predictor.py", EMBER)
     assert "ours" in said

@@ -48,7 +48,7 @@ def allowed(declared: str) -> tuple[Any, ...]:
     if base == "char":
         return (c.c_char_p, c.c_void_p) if stars == 1 else (c.POINTER(c.c_char_p), c.POINTER(c.c_void_p))
     if base in _structs.STRUCTS:
-        return (c.POINTER(_structs.STRUCTS[base]),) if stars == 1 else ()
+        return (c.POINTER(_structs.STRUCTS[base]),) if stars == 1 else (c.POINTER(c.c_void_p),)
     if base in SCALARS and base != "void":
         return (c.c_void_p, c.POINTER(SCALARS[base])) if stars == 1 else (c.POINTER(c.c_void_p),)
     return (c.c_void_p,) if stars == 1 else (c.POINTER(c.c_void_p),)  # opaque

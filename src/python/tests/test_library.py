@@ -60,7 +60,7 @@ def test_another_version_of_the_interface(tmp_path: Path) -> None:
 
 @needs_cc
 def test_an_older_library(tmp_path: Path) -> None:
-    source = 'unsigned stk_abi_version(void) { return 1; }\nconst char *stk_version(void) { return "0.0.1"; }'
+    source = f'unsigned stk_abi_version(void) {{ return {stoker.ABI_VERSION}; }}\nconst char *stk_version(void) {{ return "0.0.1"; }}'
     said = load(make(tmp_path, source))
     assert "version 0.0.1" in said
     assert "older than this package" in said

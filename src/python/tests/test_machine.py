@@ -1,4 +1,4 @@
-"""Profiles, what the machine can do, cost files, synthetic models."""
+"""Profiles, what the machine can do, cost files, synthetic and packed models."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def test_profile(tiny: stoker.Engine) -> None:
     assert tiny.profile().n_step == 0
 
 
+@pytest.mark.slow
 def test_parts_of_an_engine(tiny: stoker.Engine) -> None:
     tiny.step([1])
     logits = tiny.logits()
@@ -70,6 +71,7 @@ def test_doctor(tmp_path: Path) -> None:
         stoker.doctor(tmp_path / "nothing.gguf")
 
 
+@pytest.mark.slow
 def test_limits() -> None:
     limits = stoker.measure_limits(threads=1, cpu="ref")
     assert (limits.n_threads, limits.cpu) == (1, "ref")
@@ -130,3 +132,40 @@ def test_synth_refuses(tmp_path: Path) -> None:
     with pytest.raises(stoker.CanceledError):
         stoker.synth(path, "tiny", "Q4_0", progress=lambda *_: False)
     assert not list(tmp_path.iterdir())
+
+
+def test_pack(tmp_path: Path) -> None:
+    path = tmp_path / "packed.gguf"
+    seen: list[tuple[str, int, int]] = []
+    with stoker.Model(TINY) as plain:
+        plain.pack(path, progress=lambda what, done, total: seen.append((what, done, total)))
+        with pytest.raises(stoker.InvalidArgumentError, match="not a packed model"):
+            plain.check_packed()
+        with pytest.raises(stoker.InvalidArgumentError, match="a file of the model"):
+            plain.pack(TINY)
+        with pytest.raises(stoker.CanceledError):
+            plain.pack(tmp_path / "other.gguf", progress=lambda *_: False)
+        classes, info = plain.expert_classes, plain.info
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert {what for what, _, _ in seen} == {"packing"}
+    assert all(done <= total == path.stat().st_size for _, done, total in seen)
+    with stoker.Model(path) as packed:
+        packed.check_packed()
+        assert packed.info.packed == 1
+        assert info.packed == 0
+        assert packed.expert_classes == classes
+        assert sum(kind.n_layer for kind in classes) == info.n_moe_layer
+        assert all(kind.gate_bytes + kind.up_bytes + kind.down_bytes == kind.bytes for kind in classes)
+        with pytest.raises(stoker.InvalidArgumentError, match="packed already"):
+            packed.pack(tmp_path / "other.gguf")
+    logits = []
+    for model in (TINY, path):
+        with stoker.Engine(model, ram="2M", n_ctx=64, threads=1) as engine:
+            engine.step([1, 2, 3])
+            logits.append(engine.logits().tobytes())
+    assert logits[0] == logits[1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with stoker.Model(path) as damaged, pytest.raises(stoker.FormatError, match="damaged"):
+        damaged.check_packed()

@@ -47,3 +47,25 @@ def test_step_times(tiny: stoker.Engine) -> None:
     total = sum(bar.get_width() for bar in ax.patches if bar.get_y() < 0.5)
     assert total == pytest.approx(stats.step_ns * 1e-6, rel=0.05)
     matplotlib.pyplot.close("all")
+
+
+def test_timeline(trace: Path) -> None:
+    with stoker.Timeline(n_step=3) as timeline:
+        stoker.replay(trace, io="emu:1G,50us", timeline=timeline)
+        work = timeline.work()
+        ax = stoker.plot.timeline(timeline)
+    names = {collection.get_label() for collection in ax.collections} - {None}
+    assert {"dense part", "experts", "reads"} <= names
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["cpu", "nvme"]
+    bars = sum(len(collection.get_paths()) for collection in ax.collections)
+    assert bars == len(work)
+    # Bars of one row do not overlap.
+    boxes = [path.get_extents() for collection in ax.collections for path in collection.get_paths()]
+    for row in {box.y0 for box in boxes}:
+        at = sorted((box.x0, box.x1) for box in boxes if box.y0 == row)
+        assert all(end <= begin + 1e-9 for (_, end), (begin, _) in zip(at, at[1:]))
+    few = stoker.plot.timeline(work, steps=(0, 1))
+    assert sum(len(collection.get_paths()) for collection in few.collections) == (work["step"] == 0).sum()
+    with pytest.raises(ValueError, match="nothing on this timeline"):
+        stoker.plot.timeline(work, steps=(90, 91))
+    matplotlib.pyplot.close("all")

@@ -75,6 +75,7 @@ def run(path: Path, predictor: Any, depth: int = 0, max_tokens: int = 60) -> tup
         return engine.stats(), engine.predicted(), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("kind", [After, AfterBatch])
 def test_live_and_replay_predict_the_same(tmp_path: Path, kind: Any, depth: int) -> None:

@@ -89,6 +89,7 @@ def check(trace: Path, found: list[stoker.SweepPoint]) -> None:
     assert found[0].unwrap().stats.n_miss == found[4].unwrap().stats.n_miss
 
 
+@pytest.mark.slow
 def test_sweep_over_processes(trace: Path) -> None:
     done: list[tuple[int, int]] = []
     found = stoker.sweep(trace, points(trace), workers=2, progress=lambda n, of: done.append((n, of)))
@@ -113,6 +114,7 @@ class Broken(stoker.Policy):
         raise ValueError("broken")
 
 
+@pytest.mark.slow
 def test_sweep_over_dask(trace: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     with (

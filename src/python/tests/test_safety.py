@@ -24,6 +24,7 @@ def n_open() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.slow
 def test_a_thousand_times() -> None:
     """Memory, files and threads after 1,000 engines are those after the first hundred."""
 

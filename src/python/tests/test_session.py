@@ -22,6 +22,7 @@ def test_generate(ember: stoker.Engine) -> None:
     assert ember.length() == len(session)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_text(ember_model: stoker.Model) -> None:
     texts = []
     for ram, policy in (("6M", None), ("2M", "random"), ("6M", stoker.PythonLRU)):
@@ -107,6 +108,7 @@ def test_prefill(ember_model: stoker.Model) -> None:
         np.testing.assert_array_equal(engine.logits(), rows[-1])
 
 
+@pytest.mark.slow
 def test_two_sessions_by_turns(ember_model: stoker.Model) -> None:
     with stoker.Engine(ember_model, ram="6M", threads=2) as engine:
         alone = engine.session().generate(PROMPT, max_tokens=10, sampling=GREEDY).result()

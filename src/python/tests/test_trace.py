@@ -108,6 +108,7 @@ def test_an_oracle_beats_everyone(trace: Path) -> None:
     assert best > 1.1 * max(stoker.replay(trace, policy=policy).hit_rate for policy in ("lru", "random", stoker.DecayedFrequency))
 
 
+@pytest.mark.slow
 def test_a_vectorised_policy_is_the_same_live(tmp_path: Path) -> None:
     from .conftest import record
 
@@ -116,6 +117,7 @@ def test_a_vectorised_policy_is_the_same_live(tmp_path: Path) -> None:
     assert stoker.replay(path, policy=stoker.DecayedFrequency, verify=True).stats.n_hit == live.n_hit
 
 
+@pytest.mark.slow
 def test_a_vectorised_policy_is_fast(trace: Path, tmp_path: Path) -> None:
     """100,000 events a second, a layer of a token each; the best of a few tries, since other processes run here, too."""
     long = tmp_path / "long.trace"
