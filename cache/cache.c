@@ -106,7 +106,8 @@ static int open_class(stk_cache *c, struct class *class, const stk_cache_config 
                                       .shared = &c->shared,
                                       .instance = i,
                                       .n_key_all = c->n_key,
-                                      .user = config->ops_user};
+                                      .user = config->ops_user,
+                                      .one_wave = config->partial};
     STK_TRY(c->ops->open(&class->policy, &policy));
     return measure_state(c, class);
 }
@@ -254,28 +255,39 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
     return 0;
 }
 
-/* Decides the hits and lists the misses. Whether a lookup hits cannot be foreseen, hence no branch on it. */
+/* Decides the hits and lists the misses. Whether a lookup hits cannot be foreseen, hence no branch on it; what it reads through
+ * `c` is held in locals, as each store could change it for all the compiler knows. */
 static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
     const uint64_t *order;
-    stk_cache_order(event->counts, c->n_keys, c->scratch, &order);
-    for (uint32_t j = 0; j < c->n_keys; j++) {
-        uint32_t i = (uint32_t)order[j], key = c->keys[i] + pass->to_key;
-        int32_t slot = c->slot_of[key];
-        bool hit = slot >= 0;
-        c->list[pass->n_done] = (stk_decision){.key = key,
-                                               .expert = event->distinct[i],
-                                               .kind = STK_HIT,
-                                               .coming = stk_bit_has(c->coming, key),
-                                               .n_tok = event->counts[i],
-                                               .slot = (uint32_t)slot,
-                                               .victim = STK_NO_KEY};
-        c->counters.n_prefetch_used += stk_bit_has(c->coming, key);
-        stk_bit_clear(c->coming, key);
-        c->misses[pass->n_miss] = i;
-        pass->n_done += hit;
-        pass->n_miss += !hit;
-        pass->n_pair += event->counts[i];
+    const uint32_t *counts = event->counts, *keys = c->keys, n_keys = c->n_keys, to_key = pass->to_key;
+    const uint16_t *distinct = event->distinct;
+    const int32_t *slot_of = c->slot_of;
+    uint64_t *coming = c->coming, n_pair = 0, n_used = 0;
+    uint32_t *misses = c->misses, n_done = 0, n_miss = 0;
+    stk_decision *list = c->list;
+    stk_cache_order(counts, n_keys, c->scratch, &order);
+    for (uint32_t j = 0; j < n_keys; j++) {
+        uint32_t i = (uint32_t)order[j], key = keys[i] + to_key, n_tok = counts[i];
+        int32_t slot = slot_of[key];
+        bool hit = slot >= 0, comes = stk_bit_has(coming, key);
+        list[n_done] = (stk_decision){.key = key,
+                                      .expert = distinct[i],
+                                      .kind = STK_HIT,
+                                      .coming = comes,
+                                      .n_tok = n_tok,
+                                      .slot = (uint32_t)slot,
+                                      .victim = STK_NO_KEY};
+        if (comes) stk_bit_clear(coming, key);
+        n_used += comes;
+        misses[n_miss] = i;
+        n_done += hit;
+        n_miss += !hit;
+        n_pair += n_tok;
     }
+    c->counters.n_prefetch_used += n_used;
+    pass->n_done = n_done;
+    pass->n_miss = n_miss;
+    pass->n_pair = n_pair;
 }
 
 /* All experts decided so far count as computed: they may leave, and their transit slots are free. */

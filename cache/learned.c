@@ -6,8 +6,8 @@
  * are held, prefetched ones until their layer's next event. Where a layer has fewer slots than two tokens use, most of what an
  * event hits will not be wanted soon either: there a hit may make room for a miss, one wave later.
  *
- * Costs: touch is linear in the layer's experts; a victim takes a pass over the layers' lowest scores and one over the experts of
- * a layer.
+ * Costs: an event takes one pass over the layer's experts in vectors (learned_lanes.h), a victim another, and one over the lowest
+ * scores of all layers.
  */
 #include "cache/learned_model.h"
 #include "cache/policies.h"
@@ -16,8 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATE_MAGIC = 0x324e524c, LANES = 16 }; /* "LRN2" */
+enum { STATE_MAGIC = 0x334e524c }; /* "LRN3" */
 enum { RESIDENT = 1, OF_EVENT = 2, FETCHED_AHEAD = 4, ALL_FLAGS = 7 };
+
+/* Who may leave, by flags: whether that is so cannot be foreseen, hence no branch on it. */
+#define STAYS INFINITY
+static const float bar_of[ALL_FLAGS + 1] = {STAYS, 0, STAYS, STAYS, STAYS, STAYS, STAYS, STAYS};
+static const float bar_of_few[ALL_FLAGS + 1] = {STAYS, 0, STAYS, 0, STAYS, STAYS, STAYS, STAYS}; /* where hits may leave, too */
 
 typedef struct state_head {
     uint32_t magic, n_key, n_expert, n_layer, n_slot, n_resident, k, has_waited;
@@ -26,45 +31,48 @@ typedef struct state_head {
 struct layer {
     stk_learned_layer model;
     uint32_t number; /* among the layers of all instances */
-    float *keep;     /* [n_pad] score of those that may leave, else infinite */
+    float *bar;      /* [n_pad] 0 for those that may leave, infinite for the others: added to the score */
     uint32_t first_key;
-    uint32_t lowest; /* expert with the lowest `keep` */
-    bool is_stale;   /* that and the layer's lowest_keep are */
+    uint32_t n_ahead; /* experts that were fetched ahead */
+    uint32_t lowest;  /* expert with the lowest score that may leave */
+    bool is_stale;    /* that and the layer's entry in lowest_score are */
 };
 
 struct stk_policy {
     stk_learned_model model;
     uint32_t n_key, n_expert, n_pad, n_slot, n_resident, n_layer;
+    bool one_wave;            /* as the configuration has it */
     bool has_waited;          /* the last victim asked for was to wait for the next wave */
     bool ahead;               /* the expert that was admitted last is none of the running event's */
     uint32_t n_held;          /* of the running event: */
     uint32_t *held;           /* [n_expert] */
     struct layer *layers;     /* [n_layer] */
-    float *lowest_keep;       /* [n_layer, padded with infinity] of each layer */
+    float *lowest_score;      /* [n_layer, padded with infinity] of those that may leave, of each layer */
+    float *no_bar;            /* [n_layer, padded] zeros */
     uint32_t n_stale, *stale; /* [n_layer] layers whose lowest is not known */
+    struct layer *lowest;     /* where none is stale: the layer with the lowest of all, NULL: nobody may leave */
+    const float *bar_of;      /* by flags */
     uint8_t *flags;           /* [n_key] */
-    unsigned char *blocks;    /* [n_layer + 1] blocks of block_bytes: saved, keep; the last is load's */
+    unsigned char *blocks;    /* [n_layer + 1] blocks of block_bytes: saved, bar; the last is load's */
     size_t saved_bytes, block_bytes;
     stk_recall **recall, *own_recall; /* that of the cache, or its own */
     bool saves_recall;                /* it was the first to open it */
     uint16_t *set;
     float *scratch;
+    uint8_t *votes;
+    uint64_t *bits;
 };
 
 static struct layer *layer_of(const stk_policy *p, uint32_t key) { return key < p->n_key ? &p->layers[key / p->n_expert] : NULL; }
-
-/* Few slots: hits may leave, too. */
-static bool lets_hits_go(const stk_policy *p) { return p->n_slot < (uint64_t)2 * p->model.k * p->n_layer; }
 
 static void set_stale(stk_policy *p, struct layer *layer) {
     if (!layer->is_stale) p->stale[p->n_stale++] = (uint32_t)(layer - p->layers);
     layer->is_stale = true;
 }
 
-static void refresh_keep(stk_policy *p, struct layer *layer, uint32_t expert) {
-    uint8_t flags = p->flags[layer->first_key + expert];
-    bool may_leave = flags == RESIDENT || (flags == (RESIDENT | OF_EVENT) && lets_hits_go(p));
-    layer->keep[expert] = may_leave ? layer->model.score[expert] : INFINITY;
+/* The expert's flags have changed. */
+static void refresh_bar(stk_policy *p, struct layer *layer, uint32_t expert) {
+    layer->bar[expert] = p->bar_of[p->flags[layer->first_key + expert]];
     set_stale(p, layer);
 }
 
@@ -75,7 +83,8 @@ static uint32_t experts_in(const stk_policy *p, const struct layer *layer) {
 static void make_empty(stk_policy *p) {
     memset(p->flags, 0, p->n_key);
     for (uint32_t i = 0; i < p->n_layer; i++) {
-        for (uint32_t e = 0; e < p->n_pad; e++) p->layers[i].keep[e] = INFINITY;
+        for (uint32_t e = 0; e < p->n_pad; e++) p->layers[i].bar[e] = INFINITY;
+        p->layers[i].n_ahead = 0;
         set_stale(p, &p->layers[i]);
     }
     p->n_resident = p->n_held = 0;
@@ -89,35 +98,39 @@ static void learned_close(stk_policy *p) {
     if (p->model.recall) stk_recall_close(p->recall);
     free(p->held);
     free(p->layers);
-    free(p->lowest_keep);
+    free(p->lowest_score);
+    free(p->no_bar);
     free(p->stale);
     free(p->flags);
     free(p->blocks);
     free(p->set);
     free(p->scratch);
+    free(p->votes);
+    free(p->bits);
     free(p);
 }
 
 static void place_layer(const stk_policy *p, struct layer *layer, uint32_t block) {
     unsigned char *at = p->blocks + (size_t)block * p->block_bytes;
     layer->model = stk_learned_layer_at(p->n_expert, at);
-    layer->keep = (float *)(void *)(at + p->saved_bytes);
+    layer->bar = (float *)(void *)(at + p->saved_bytes);
 }
 
 static int open_layers(stk_policy *p, const uint32_t *numbers) {
     uint64_t bytes;
     p->n_layer = (uint32_t)stk_div_up(p->n_key, p->n_expert);
     p->layers = calloc(p->n_layer, sizeof *p->layers);
-    p->lowest_keep = calloc(stk_learned_pad(p->n_layer), sizeof *p->lowest_keep);
+    p->lowest_score = calloc(stk_learned_pad(p->n_layer), sizeof *p->lowest_score);
+    p->no_bar = calloc(stk_learned_pad(p->n_layer), sizeof *p->no_bar);
     p->stale = calloc(p->n_layer, sizeof *p->stale);
-    if (!p->layers || !p->lowest_keep || !p->stale)
+    if (!p->layers || !p->lowest_score || !p->no_bar || !p->stale)
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers", p->n_layer);
     p->saved_bytes = stk_learned_layer_bytes(p->n_expert);
     p->block_bytes = p->saved_bytes + sizeof(float) * p->n_pad;
     if (stk_mul_overflow(p->block_bytes, (uint64_t)p->n_layer + 1, &bytes) || bytes > SIZE_MAX / 2 ||
         !(p->blocks = calloc(1, bytes)))
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u layers of %u experts", p->n_layer, p->n_expert);
-    for (uint32_t i = 0; i < stk_learned_pad(p->n_layer); i++) p->lowest_keep[i] = INFINITY;
+    for (uint32_t i = 0; i < stk_learned_pad(p->n_layer); i++) p->lowest_score[i] = INFINITY;
     for (uint32_t i = 0; i < p->n_layer; i++) {
         p->layers[i].first_key = i * p->n_expert;
         p->layers[i].number = numbers ? numbers[i] : i;
@@ -136,18 +149,22 @@ static int open_recall(stk_policy *p, const stk_policy_config *config) {
 
 static int open_all(stk_policy *p, const stk_policy_config *config) {
     p->n_key = config->n_key;
+    p->one_wave = config->one_wave;
     p->n_expert = config->n_expert;
     p->n_slot = config->n_slot;
     p->n_pad = stk_learned_pad(p->n_expert);
+    p->bar_of = bar_of;
     p->held = calloc(p->n_expert, sizeof *p->held);
     p->flags = calloc(p->n_key, 1);
     p->set = calloc(p->n_expert, sizeof *p->set);
     p->scratch = calloc(p->n_pad, sizeof *p->scratch);
-    if (!p->held || !p->flags || !p->set || !p->scratch)
+    p->votes = calloc(p->n_pad, STK_LANES_LAGS);
+    p->bits = calloc(p->n_pad / 64, sizeof *p->bits);
+    if (!p->held || !p->flags || !p->set || !p->scratch || !p->votes || !p->bits)
         return stk_fail(STK_ENOMEM, "policy learned: out of memory for %u experts", p->n_key);
     STK_TRY(open_layers(p, config->layers));
     STK_TRY(open_recall(p, config));
-    stk_learned_model_init(&p->model, p->n_expert, *p->recall, p->scratch, p->set);
+    stk_learned_model_init(&p->model, p->n_expert, p->n_layer, *p->recall, p->scratch, p->votes, p->bits, p->set);
     make_empty(p);
     return 0;
 }
@@ -168,74 +185,70 @@ static int learned_open(stk_policy **out, const stk_policy_config *config) {
 
 static void set_size(stk_policy *p, uint32_t k) {
     stk_learned_set_size(&p->model, (double)p->n_slot / STK_MAX(p->n_layer, 1u), k);
+    p->bar_of = p->n_slot < (uint64_t)2 * k * p->n_layer ? bar_of_few : bar_of;
     for (uint32_t i = 0; i < p->n_layer; i++)
-        for (uint32_t e = 0; e < experts_in(p, &p->layers[i]); e++) refresh_keep(p, &p->layers[i], e);
+        for (uint32_t e = 0; e < experts_in(p, &p->layers[i]); e++) refresh_bar(p, &p->layers[i], e);
+}
+
+/* The running event is over: of one layer, if there was one. */
+static void let_go(stk_policy *p) {
+    if (!p->n_held) return;
+    struct layer *layer = layer_of(p, p->held[0]);
+    uint8_t *flags = p->flags + layer->first_key;
+    for (uint32_t i = 0; i < p->n_held; i++) {
+        uint32_t e = p->held[i] - layer->first_key;
+        flags[e] &= (uint8_t)~OF_EVENT;
+        layer->bar[e] = p->bar_of[flags[e]];
+    }
+    p->n_held = 0;
+    set_stale(p, layer);
+}
+
+static void let_go_of_prefetched(stk_policy *p, struct layer *layer) {
+    for (uint32_t e = 0; layer->n_ahead; e++) {
+        uint8_t *flags = &p->flags[layer->first_key + e];
+        if (!(*flags & FETCHED_AHEAD)) continue;
+        *flags &= (uint8_t)~FETCHED_AHEAD;
+        layer->n_ahead--;
+        refresh_bar(p, layer, e);
+    }
 }
 
 static int learned_touch(stk_policy *p, const stk_event *event, const uint32_t *keys, uint32_t n) {
     if (n == 0) return 0;
     struct layer *layer = layer_of(p, keys[0]);
     if (!layer) return stk_fail(STK_ESTATE, "policy learned: an event of expert %u of %u", keys[0], p->n_key);
-    for (uint32_t i = 0; i < p->n_held; i++) {
-        p->flags[p->held[i]] &= (uint8_t)~OF_EVENT;
-        refresh_keep(p, layer_of(p, p->held[i]), p->held[i] % p->n_expert);
-    }
-    p->n_held = n;
-    memcpy(p->held, keys, sizeof *keys * n);
+    let_go(p);
     p->has_waited = p->ahead = false;
     uint32_t k = event->k ? event->k : p->model.k ? p->model.k : n;
     if (k != p->model.k) set_size(p, k);
     stk_learned_observe(&p->model, &layer->model, layer->number, event);
-    uint8_t *flags = p->flags + layer->first_key;
-    const float *restrict score = layer->model.score;
-    float *restrict keep = layer->keep;
-    for (size_t e = 0, n_expert = experts_in(p, layer); e < n_expert; e++) {
-        flags[e] &= RESIDENT;
-        keep[e] = flags[e] ? score[e] : INFINITY;
-    }
     set_stale(p, layer);
+    let_go_of_prefetched(p, layer);
+    p->n_held = n;
     for (uint32_t i = 0; i < n; i++) {
-        p->flags[keys[i]] |= OF_EVENT;
-        refresh_keep(p, layer, keys[i] - layer->first_key);
+        p->held[i] = keys[i];
+        uint8_t *flags = &p->flags[keys[i]];
+        *flags |= OF_EVENT;
+        layer->bar[keys[i] - layer->first_key] = p->bar_of[*flags];
     }
     return 0;
 }
 
-/* The least of LANES scores, by halves, which is quick; which of two equal ones does not matter. */
-static inline float least_of(const float *keep) {
-    float x[LANES];
-    memcpy(x, keep, sizeof x);
-    for (uint32_t i = 0; i < 8; i++) x[i] = x[i] < x[i + 8] ? x[i] : x[i + 8];
-    for (uint32_t i = 0; i < 4; i++) x[i] = x[i] < x[i + 4] ? x[i] : x[i + 4];
-    x[0] = x[0] < x[2] ? x[0] : x[2];
-    x[1] = x[1] < x[3] ? x[1] : x[3];
-    return x[0] < x[1] ? x[0] : x[1];
-}
-
-/* The first of the lowest of n (a multiple of LANES). */
-static uint32_t find_lowest(const float *keep, size_t n, float *lowest) {
-    float least = least_of(keep);
-    size_t in = 0;
-    for (size_t e = LANES; e < n; e += LANES) {
-        float other = least_of(keep + e);
-        in = other < least ? e : in;
-        least = other < least ? other : least;
-    }
-    while (keep[in] != least) in++;
-    *lowest = least;
-    return (uint32_t)in;
-}
-
 /* The layer with the lowest score that may leave, or NULL. */
 static struct layer *lowest_layer(stk_policy *p) {
+    const stk_lanes *lanes = p->model.lanes;
+    if (!p->n_stale) return p->lowest;
     for (; p->n_stale; p->n_stale--) {
         uint32_t i = p->stale[p->n_stale - 1];
-        p->layers[i].lowest = find_lowest(p->layers[i].keep, p->n_pad, &p->lowest_keep[i]);
-        p->layers[i].is_stale = false;
+        struct layer *layer = &p->layers[i];
+        layer->lowest = lanes->lowest(layer->model.score, layer->bar, p->n_pad, &p->lowest_score[i]);
+        layer->is_stale = false;
     }
-    float lowest;
-    uint32_t i = find_lowest(p->lowest_keep, stk_learned_pad(p->n_layer), &lowest);
-    return lowest < INFINITY ? &p->layers[i] : NULL;
+    float lowest = p->lowest_score[0];
+    uint32_t i = p->n_layer > 1 ? lanes->lowest(p->lowest_score, p->no_bar, stk_learned_pad(p->n_layer), &lowest) : 0;
+    p->lowest = lowest < INFINITY ? &p->layers[i] : NULL;
+    return p->lowest;
 }
 
 /* The lowest score of all residents that are not busy, held or not; busy = NULL: of all. */
@@ -264,7 +277,7 @@ static int learned_admit(stk_policy *p, uint32_t key) {
     uint32_t other;
     float score = 0;
     if (lowest)
-        score = p->lowest_keep[lowest - p->layers];
+        score = p->lowest_score[lowest - p->layers];
     else if (!lowest_resident(p, NULL, &other, &score))
         return 1;
     return layer->model.score[key - layer->first_key] > score;
@@ -275,8 +288,9 @@ static int learned_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     if (lowest) {
         *key = lowest->first_key + lowest->lowest;
         if (!stk_policy_is_busy(busy, *key)) return 1;
-        /* A prefetch has no next wave, and one that finds no place must leave no trace: a replay does not know of it. */
-        if ((p->flags[*key] & OF_EVENT) && !p->has_waited && !p->ahead) {
+        /* A prefetch and a tier that is filled from outside have no next wave, and asking for a place that is not found must
+         * leave no trace: a replay does not know of it. */
+        if ((p->flags[*key] & OF_EVENT) && !p->has_waited && !p->ahead && !p->one_wave) {
             p->has_waited = true;
             return 0;
         }
@@ -289,18 +303,21 @@ static int learned_inserted(stk_policy *p, uint32_t key, enum stk_why why) {
     struct layer *layer = layer_of(p, key);
     STK_TRY(stk_policy_may_insert("learned", key, layer && !(p->flags[key] & RESIDENT), p->n_resident, p->n_slot));
     p->flags[key] |= (uint8_t)(why == STK_WHY_PREFETCH ? RESIDENT | FETCHED_AHEAD : RESIDENT);
+    layer->n_ahead += why == STK_WHY_PREFETCH;
     p->n_resident++;
     p->has_waited = false;
-    refresh_keep(p, layer, key - layer->first_key);
+    uint32_t expert = key - layer->first_key;
+    if (layer->bar[expert] != p->bar_of[p->flags[key]]) refresh_bar(p, layer, expert);
     return 0;
 }
 
 static int learned_evicted(stk_policy *p, uint32_t key) {
     struct layer *layer = layer_of(p, key);
     if (!layer || !(p->flags[key] & RESIDENT)) return stk_policy_not_there("learned", key);
+    layer->n_ahead -= (p->flags[key] & FETCHED_AHEAD) != 0;
     p->flags[key] &= OF_EVENT;
     p->n_resident--;
-    refresh_keep(p, layer, key - layer->first_key);
+    refresh_bar(p, layer, key - layer->first_key);
     return 0;
 }
 
@@ -315,7 +332,7 @@ static int learned_resized(stk_policy *p, uint32_t n_slot) {
 
 static size_t state_bytes(const stk_policy *p) {
     size_t recall = p->saves_recall ? stk_recall_state_bytes(p->model.recall) : 0;
-    return sizeof(state_head) + sizeof p->model.sums + p->n_layer * p->saved_bytes + recall + p->n_key;
+    return sizeof(state_head) + sizeof p->model.sums + sizeof p->model.weights + p->n_layer * p->saved_bytes + recall + p->n_key;
 }
 
 static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
@@ -327,6 +344,8 @@ static int64_t learned_save(const stk_policy *p, void *out, size_t cap) {
     to += sizeof head;
     memcpy(to, &p->model.sums, sizeof p->model.sums);
     to += sizeof p->model.sums;
+    memcpy(to, p->model.weights, sizeof p->model.weights);
+    to += sizeof p->model.weights;
     for (uint32_t i = 0; i < p->n_layer; i++, to += p->saved_bytes) memcpy(to, p->layers[i].model.head, p->saved_bytes);
     if (p->saves_recall) {
         stk_recall_save(p->model.recall, to);
@@ -368,22 +387,28 @@ static int check_flags(const stk_policy *p, const state_head *head, const uint8_
     return 0;
 }
 
-static int check_sums(const unsigned char *data) {
+static int check_model(const unsigned char *data) {
     double sums[sizeof(stk_learned_sums) / sizeof(double)];
+    float weights[STK_LEARNED_N_FEATURE];
     memcpy(sums, data, sizeof sums);
+    memcpy(weights, data + sizeof sums, sizeof weights);
     for (size_t i = 0; i < STK_ARRAY_LEN(sums); i++)
         if (!(fabs(sums[i]) <= 1e12)) return stk_fail(STK_EFORMAT, "saved state of policy learned: a sum is out of range");
+    for (size_t i = 0; i < STK_ARRAY_LEN(weights); i++)
+        if (!(fabsf(weights[i]) <= STK_LEARNED_MOST_WEIGHT))
+            return stk_fail(STK_EFORMAT, "saved state of policy learned: a weight is out of range");
     return 0;
 }
 
 static int learned_load(stk_policy *p, const void *data, size_t bytes) {
     state_head head;
-    const unsigned char *from = data, *sums = from + sizeof head, *blocks = sums + sizeof p->model.sums;
+    const unsigned char *from = data, *sums = from + sizeof head, *weights = sums + sizeof p->model.sums;
+    const unsigned char *blocks = weights + sizeof p->model.weights;
     if (bytes < sizeof head) return stk_fail(STK_EFORMAT, "saved state of policy learned: only %zu bytes", bytes);
     memcpy(&head, from, sizeof head);
     STK_TRY(check_head(p, &head, bytes));
     const unsigned char *recall = blocks + p->n_layer * p->saved_bytes, *flags = from + bytes - p->n_key;
-    STK_TRY(check_sums(sums));
+    STK_TRY(check_model(sums));
     STK_TRY(check_flags(p, &head, flags));
     if (p->saves_recall) STK_TRY(stk_recall_check(p->model.recall, recall));
     struct layer spare = {0};
@@ -399,10 +424,13 @@ static int learned_load(stk_policy *p, const void *data, size_t bytes) {
     memcpy(p->flags, flags, p->n_key);
     p->n_resident = head.n_resident;
     p->has_waited = head.has_waited;
-    for (uint32_t key = 0; key < p->n_key; key++)
+    for (uint32_t key = 0; key < p->n_key; key++) {
         if (flags[key] & OF_EVENT) p->held[p->n_held++] = key;
+        if (flags[key] & FETCHED_AHEAD) layer_of(p, key)->n_ahead++;
+    }
     p->model.k = head.k;
     set_size(p, head.k);
+    if (head.n_slot == p->n_slot) memcpy(p->model.weights, weights, sizeof p->model.weights);
     return 0;
 }
 

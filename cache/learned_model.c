@@ -6,13 +6,18 @@
 
 #include "src/numeric.h"
 
-enum { LANES = 16, N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
-#define PRIOR_SAMPLES 4096.0 /* what the shipped prior counts for */
+/* After LEARN_OFTEN samples of each layer one changes little: from then on one in LEARN_EVERY periods is put aside, and weights
+ * are worked out after SOLVE_EVERY of them. */
+enum { LEARN_OFTEN = 64, LEARN_EVERY = 2, SOLVE_EVERY = 4 };
+enum { N_F = STK_LEARNED_N_FEATURE, RENEW_TOKENS = 32 };
+/* What the shipped prior counts for, for each layer of the instance: samples of the same token in other layers tell little new.
+ */
+#define PRIOR_SAMPLES 1024.0
 #define MOST_SAMPLES  0x1p21 /* the sums are halved there: old samples fade, and no sum grows without end */
 #define RIDGE         0.1    /* so that a feature that is always zero keeps its weight */
 #define LIKENESS_EVEN 8.0f   /* at this a match weighs 1 */
-#define LEAST_SHARE   0.01f  /* of all matches; what has less is left out */
-#define RECALL_DAMP   0.5f   /* matches of a weight below this say little */
+#define VOTE          (1.0f / STK_LANES_VOTES)
+#define RECALL_DAMP   0.5f /* matches of a weight below this say little */
 
 /* Half-lives of 4, 16, 64 and 512 tokens. */
 static const float decay_of[STK_LEARNED_N_DECAY] = {0.840896415f, 0.957603281f, 0.989228013f, 0.998647136f};
@@ -26,7 +31,7 @@ static double horizon_g(uint32_t horizon) { return 1 - 1 / (2.6 * horizon_slots[
 
 /* ---- Memory ------------------------------------------------------------------------------------------------------------- */
 
-uint32_t stk_learned_pad(uint32_t n_expert) { return (uint32_t)stk_align_up(n_expert, LANES); }
+uint32_t stk_learned_pad(uint32_t n_expert) { return (uint32_t)stk_align_up(n_expert, STK_LANES_PAD); }
 
 size_t stk_learned_layer_bytes(uint32_t n_expert) {
     return 64 + (STK_LEARNED_N_FADING + N_F + 2) * sizeof(float) * stk_learned_pad(n_expert);
@@ -91,7 +96,7 @@ static bool solve(double xx[N_F][N_F], const double xy[N_F], double w[N_F]) {
         double s = y[i];
         for (uint32_t q = i + 1; q < N_F; q++) s -= xx[q][i] * w[q];
         w[i] = s / xx[i][i];
-        if (!(fabs(w[i]) <= 1e3)) return false;
+        if (!(fabs(w[i]) <= STK_LEARNED_MOST_WEIGHT)) return false;
     }
     return true;
 }
@@ -112,18 +117,11 @@ bool stk_learned_regress(const stk_learned_sums *sums, uint32_t horizon, double 
 
 void stk_learned_solve(stk_learned_model *m) {
     double w[N_F];
-    bool is_good = stk_learned_regress(&m->sums, m->horizon, PRIOR_SAMPLES, w);
+    bool is_good = stk_learned_regress(&m->sums, m->horizon, PRIOR_SAMPLES * m->n_layer, w);
     for (uint32_t i = 0; i < N_F; i++) m->weights[i] = is_good ? (float)w[i] : stk_learned_prior_w[m->horizon][i];
 }
 
-static double dot(const float *a, const float *b, size_t n_pad) {
-    float lanes[LANES] = {0};
-    double sum = 0;
-    for (size_t e = 0; e < n_pad; e += LANES)
-        for (size_t i = 0; i < LANES; i++) lanes[i] += a[e + i] * b[e + i];
-    for (uint32_t i = 0; i < LANES; i++) sum += (double)lanes[i];
-    return sum;
-}
+static uint64_t n_sample(const stk_learned_model *m) { return (uint64_t)m->sums.n / m->n_expert; }
 
 /* The sample put aside has its labels: an expert that was not used has waited longer than the horizons reach. */
 static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
@@ -131,18 +129,19 @@ static void take_sample(stk_learned_model *m, const stk_learned_layer *layer) {
     uint32_t pad = m->n_pad;
     for (uint32_t h = 0; h < STK_LEARNED_N_HORIZON; h++) {
         for (uint32_t e = 0; e < pad; e++) m->scratch[e] = m->label[h][layer->due[e]];
-        for (uint32_t i = 0; i < N_F; i++) sums->xy[h][i] += dot(m->scratch, layer->sample + (size_t)i * pad, pad);
+        for (uint32_t i = 0; i < N_F; i++)
+            sums->xy[h][i] += (double)m->lanes->dot(m->scratch, layer->sample + (size_t)i * pad, pad);
     }
     for (uint32_t i = 0; i < N_F; i++)
         for (uint32_t j = 0; j <= i; j++)
-            sums->xx[i][j] += dot(layer->sample + (size_t)i * pad, layer->sample + (size_t)j * pad, pad);
+            sums->xx[i][j] += (double)m->lanes->dot(layer->sample + (size_t)i * pad, layer->sample + (size_t)j * pad, pad);
     sums->n += m->n_expert;
     if (sums->n > MOST_SAMPLES) {
         double *all = (double *)sums;
         for (size_t i = 0; i < sizeof *sums / sizeof *all; i++) all[i] *= 0.5;
     }
     layer->head->n_sample = 0;
-    stk_learned_solve(m);
+    if (n_sample(m) < m->often || n_sample(m) % SOLVE_EVERY == 0) stk_learned_solve(m);
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------------------------- */
@@ -160,15 +159,6 @@ static void renew(const stk_learned_model *m, const stk_learned_layer *layer) {
     }
 }
 
-/* x *= keep; x += 1 - keep for the experts of the set. */
-static void fade(const stk_learned_model *m, const stk_learned_layer *layer, uint32_t feature, float keep, const uint16_t *set,
-                 uint32_t n) {
-    float *x = row_of(m, layer, feature), *scale = &layer->head->scale[feature - STK_LEARNED_DECAY];
-    *scale *= keep;
-    float add = (1 - keep) / *scale;
-    for (uint32_t i = 0; i < n; i++) x[set[i]] += add;
-}
-
 static void begin_sequence(const stk_learned_model *m, const stk_learned_layer *layer) {
     renew(m, layer);
     for (uint32_t i = 0; i < STK_LEARNED_N_DECAY; i++)
@@ -181,62 +171,66 @@ static void begin_sequence(const stk_learned_model *m, const stk_learned_layer *
 static void observe_near(const stk_learned_model *m, const stk_learned_layer *layer, const stk_event *event, uint32_t token) {
     const uint16_t *ids = event->top_ids + (size_t)token * event->n_top;
     const float *scores = event->top_scores + (size_t)token * event->n_top;
-    float *near = row_of(m, layer, STK_LEARNED_NEAR);
-    fade(m, layer, STK_LEARNED_NEAR, near_decay, NULL, 0);
+    float *near = row_of(m, layer, STK_LEARNED_NEAR), *scale = &layer->head->scale[STK_LEARNED_NEAR - STK_LEARNED_DECAY];
+    *scale *= near_decay;
     if (event->k == 0 || event->k > event->n_top || !(scores[event->k - 1] > 0)) return;
-    float add = (1 - near_decay) / layer->head->scale[STK_LEARNED_NEAR - STK_LEARNED_DECAY];
+    float add = (1 - near_decay) / *scale;
     for (uint32_t i = event->k; i < event->n_top; i++) {
         float share = scores[i] / scores[event->k - 1];
         if (ids[i] < m->n_expert && share > 0 && share <= 1) near[ids[i]] += add * share;
     }
 }
 
-/* Features of all experts, recall by lag group: what is put aside and learned from. */
-static void put_aside(const stk_learned_model *m, const stk_learned_layer *layer, uint32_t number, const uint16_t *set,
-                      uint32_t n, const stk_match *list, const float *shares, uint32_t n_match) {
+/* x *= keep; x += 1 - keep for the experts of the set. */
+static void fade(const stk_learned_model *m, const stk_learned_layer *layer, const uint16_t *set, uint32_t n) {
+    float add[STK_LANES_FADING] = {0};
+    for (uint32_t i = 0; i < STK_LEARNED_N_DECAY + 1; i++) {
+        float keep = i < STK_LEARNED_N_DECAY ? decay_of[i] : 1 - 1 / (float)(STK_MIN(layer->head->n_seen, (uint64_t)8192) + 9);
+        layer->head->scale[i] *= keep;
+        add[i] = (1 - keep) / layer->head->scale[i];
+    }
+    for (uint32_t i = 0; i < n; i++) m->bits[set[i] / 64] |= (uint64_t)1 << (set[i] % 64);
+    m->lanes->fade(layer->fading, m->bits, add, m->n_pad);
+    for (uint32_t i = 0; i < n; i++) m->bits[set[i] / 64] = 0;
+}
+
+/* Features of all experts: what is put aside and learned from. */
+static void put_aside(const stk_learned_model *m, const stk_learned_layer *layer, const uint16_t *set, uint32_t n) {
     size_t pad = m->n_pad;
-    float *x = layer->sample;
+    float *restrict x = layer->sample;
     renew(m, layer);
-    memset(x, 0, sizeof(float) * N_F * pad);
     for (uint32_t e = 0; e < m->n_expert; e++) x[STK_LEARNED_ONE * pad + e] = 1;
     memcpy(x + STK_LEARNED_DECAY * pad, layer->fading, sizeof(float) * STK_LEARNED_N_FADING * pad);
+    memset(x + STK_LEARNED_NOW * pad, 0, sizeof(float) * pad);
     for (uint32_t i = 0; i < n; i++) x[STK_LEARNED_NOW * pad + set[i]] = 1;
-    for (uint32_t g = 0; g < STK_RECALL_LAGS; g++) {
-        float one[STK_RECALL_LAGS] = {0};
-        one[g] = 1;
-        stk_recall_follow(m->recall, number, list, shares, n_match, one, x + (STK_LEARNED_RECALL + g) * pad);
-    }
+    const uint8_t *restrict votes = m->votes;
+    for (size_t e = 0; e < STK_LANES_LAGS * pad; e++) x[STK_LEARNED_RECALL * pad + e] = (float)votes[e] * VOTE;
     memset(layer->due, 0, sizeof *layer->due * pad);
     layer->head->n_sample = layer->head->n_token;
 }
 
 static void score_all(const stk_learned_model *m, const stk_learned_layer *layer, const uint16_t *set, uint32_t n) {
-    size_t pad = m->n_pad;
-    const float *restrict x0 = layer->fading, *restrict x1 = x0 + pad, *restrict x2 = x1 + pad, *restrict x3 = x2 + pad,
-                          *restrict x4 = x3 + pad, *restrict x5 = x4 + pad;
-    float *restrict score = layer->score, w[STK_LEARNED_N_FADING];
-    for (uint32_t i = 0; i < STK_LEARNED_N_FADING; i++) w[i] = m->weights[STK_LEARNED_DECAY + i] * layer->head->scale[i];
-    for (size_t e = 0; e < pad; e += LANES)
-        for (size_t i = e; i < e + LANES; i++) {
-            float s = score[i] + w[0] * x0[i] + w[1] * x1[i];
-            s = s + w[2] * x2[i] + w[3] * x3[i];
-            score[i] = s + w[4] * x4[i] + w[5] * x5[i];
-        }
-    for (uint32_t i = 0; i < n; i++) score[set[i]] += m->weights[STK_LEARNED_NOW];
+    float w[STK_LANES_FADING + STK_LANES_LAGS];
+    for (uint32_t i = 0; i < STK_LANES_FADING; i++) w[i] = m->weights[STK_LEARNED_DECAY + i] * layer->head->scale[i];
+    for (uint32_t i = 0; i < STK_LANES_LAGS; i++) w[STK_LANES_FADING + i] = m->weights[STK_LEARNED_RECALL + i] * VOTE;
+    m->lanes->weigh(layer->score, layer->fading, m->votes, w, m->n_pad);
+    for (uint32_t i = 0; i < n; i++) layer->score[set[i]] += m->weights[STK_LEARNED_NOW];
 }
 
-/* The share of each match in all their weight; those of next to none are left out. Returns how many stay. */
-static uint32_t share_out(const stk_learned_model *m, stk_match *list, uint32_t n, float shares[STK_RECALL_MATCHES]) {
-    float total = RECALL_DAMP;
-    uint32_t n_kept = 0;
-    for (uint32_t i = 0; i < n; i++) total += m->match_weight[list[i].likeness];
+/* Each match's share in all their weight, as votes. */
+static void share_out(const stk_learned_model *m, const uint16_t *likeness, uint32_t n, uint8_t *of) {
+    float total = RECALL_DAMP, weight[STK_RECALL_MATCHES];
     for (uint32_t i = 0; i < n; i++) {
-        float share = m->match_weight[list[i].likeness] / total;
-        if (share < LEAST_SHARE) continue;
-        shares[n_kept] = share;
-        list[n_kept++] = list[i];
+        weight[i] = m->match_weight[likeness[i]];
+        total += weight[i];
     }
-    return n_kept;
+    float by = STK_LANES_VOTES / total;
+    uint32_t left = STK_LANES_VOTES;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t share = STK_MIN((uint32_t)(weight[i] * by + 0.5f), left);
+        of[i] = (uint8_t)share;
+        left -= share;
+    }
 }
 
 /* A token and its distinct experts. */
@@ -249,8 +243,7 @@ static void observe_token(stk_learned_model *m, const stk_learned_layer *layer, 
         for (uint32_t e = 0; e < m->n_expert; e++) row_of(m, layer, STK_LEARNED_POPULAR)[e] = (float)n / (float)m->n_expert;
         begin_sequence(m, layer);
     }
-    for (uint32_t i = 0; i < STK_LEARNED_N_DECAY; i++) fade(m, layer, STK_LEARNED_DECAY + i, decay_of[i], set, n);
-    fade(m, layer, STK_LEARNED_POPULAR, 1 - 1 / (float)(STK_MIN(head->n_seen, (uint64_t)8192) + 9), set, n);
+    fade(m, layer, set, n);
     head->n_token++;
     head->n_seen++;
     if (head->n_token % RENEW_TOKENS == 0) renew(m, layer);
@@ -260,14 +253,13 @@ static void observe_token(stk_learned_model *m, const stk_learned_layer *layer, 
 /* The scores after the latest token. */
 static void score_token(const stk_learned_model *m, const stk_learned_layer *layer, uint32_t number, const uint16_t *set,
                         uint32_t n) {
-    stk_match list[STK_RECALL_MATCHES];
-    float shares[STK_RECALL_MATCHES];
-    uint32_t n_match = stk_recall_matches(m->recall, number, list);
-    n_match = share_out(m, list, n_match, shares);
-    memset(layer->score, 0, sizeof(float) * m->n_pad);
-    stk_recall_follow(m->recall, number, list, shares, n_match, m->weights + STK_LEARNED_RECALL, layer->score);
+    uint16_t likeness[STK_RECALL_MATCHES];
+    uint8_t of[STK_RECALL_MATCHES];
+    share_out(m, likeness, stk_recall_matches(m->recall, number, likeness), of);
+    stk_recall_vote(m->recall, of, m->votes);
     score_all(m, layer, set, n);
-    if (!layer->head->n_sample) put_aside(m, layer, number, set, n, list, shares, n_match);
+    bool is_due = n_sample(m) < m->often || layer->head->n_token / STK_LEARNED_PERIOD % LEARN_EVERY == 0;
+    if (!layer->head->n_sample && is_due) put_aside(m, layer, set, n);
 }
 
 void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, uint32_t number, const stk_event *event) {
@@ -294,9 +286,18 @@ void stk_learned_observe(stk_learned_model *m, const stk_learned_layer *layer, u
 
 /* ---- Opening ------------------------------------------------------------------------------------------------------------ */
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint16_t *set) {
-    *m = (stk_learned_model){
-        .n_expert = n_expert, .n_pad = stk_learned_pad(n_expert), .recall = recall, .scratch = scratch, .set = set};
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch,
+                            uint8_t *votes, uint64_t *bits, uint16_t *set) {
+    *m = (stk_learned_model){.n_expert = n_expert,
+                             .n_layer = n_layer,
+                             .often = LEARN_OFTEN * n_layer,
+                             .n_pad = stk_learned_pad(n_expert),
+                             .lanes = stk_lanes_best(),
+                             .recall = recall,
+                             .scratch = scratch,
+                             .votes = votes,
+                             .bits = bits,
+                             .set = set};
     for (uint32_t h = 0; h < STK_LEARNED_N_HORIZON; h++) {
         double label = 1;
         for (uint32_t due = 1; due <= STK_LEARNED_PERIOD; due++, label *= horizon_g(h)) m->label[h][due] = (float)label;

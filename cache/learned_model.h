@@ -4,7 +4,7 @@
  *
  * Of each expert a layer keeps a few features, all from its own past: use counts decayed at several rates, long-run popularity,
  * whether the present token uses it, the router's scores of those that just missed, and an episodic recall: which experts
- * followed the tokens of this sequence that resembled the present one (recall.h). An expert's score is a weighted sum of them and
+ * followed the tokens before that resembled the present one (recall.h). An expert's score is a weighted sum of them and
  * stands for the mean of g^(d-1), d being the number of tokens to its next use. The horizon 1 / (1 - g) is as long as an expert
  * would stay in a cache of that size.
  *
@@ -20,12 +20,13 @@
 #include "cache/recall.h"
 
 enum {
-    STK_LEARNED_N_DECAY = 4, /* decayed counts */
-    STK_LEARNED_N_FADING = STK_LEARNED_N_DECAY + 2,
-    STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_RECALL_LAGS, /* enum stk_learned_feature */
+    STK_LEARNED_N_DECAY = 4,                                           /* decayed counts */
+    STK_LEARNED_N_FADING = STK_LANES_FADING,                           /* these, popularity and near misses */
+    STK_LEARNED_N_FEATURE = 2 + STK_LEARNED_N_FADING + STK_LANES_LAGS, /* enum stk_learned_feature */
     STK_LEARNED_N_HORIZON = 6,
     STK_LEARNED_PERIOD = 32,
-    STK_LEARNED_MOST = 8 /* no feature is more */
+    STK_LEARNED_MOST = 8,          /* no feature is more */
+    STK_LEARNED_MOST_WEIGHT = 1000 /* the other way either */
 };
 
 enum stk_learned_feature {
@@ -34,7 +35,7 @@ enum stk_learned_feature {
     STK_LEARNED_POPULAR = STK_LEARNED_DECAY + STK_LEARNED_N_DECAY,
     STK_LEARNED_NEAR,
     STK_LEARNED_NOW,
-    STK_LEARNED_RECALL /* [STK_RECALL_LAGS] */
+    STK_LEARNED_RECALL /* [STK_LANES_LAGS] */
 };
 
 /* Sums over samples, of which there are n: features by features (the lower triangle), and by the labels of each horizon. */
@@ -65,13 +66,17 @@ typedef struct stk_learned_layer {
 } stk_learned_layer;
 
 typedef struct stk_learned_model {
-    uint32_t n_expert, n_pad;
+    uint32_t n_expert, n_pad, n_layer;
+    uint32_t often;   /* samples up to which each is put aside */
     uint32_t horizon; /* index of the horizon in use */
     uint32_t k;       /* experts of a token; 0 until the first event */
     float weights[STK_LEARNED_N_FEATURE];
     stk_learned_sums sums;
+    const stk_lanes *lanes;
     stk_recall *recall;                                         /* borrowed */
     float *scratch;                                             /* [n_pad] */
+    uint8_t *votes;                                             /* [LAGS, n_pad] of the latest token's matches */
+    uint64_t *bits;                                             /* [n_pad / 64] all 0 between calls */
     uint16_t *set;                                              /* [n_expert] */
     float label[STK_LEARNED_N_HORIZON][STK_LEARNED_PERIOD + 1]; /* by tokens to the next use; 0: none */
     float match_weight[STK_RECALL_LIKENESS];                    /* by likeness */
@@ -84,7 +89,8 @@ void stk_learned_layer_init(const stk_learned_layer *layer);
 /* STK_EFORMAT when a saved block that anybody may have written holds what cannot be. */
 int stk_learned_layer_check(const stk_learned_layer *layer, uint32_t n_expert) STK_CHECKED;
 
-void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, stk_recall *recall, float *scratch, uint16_t *set);
+void stk_learned_model_init(stk_learned_model *m, uint32_t n_expert, uint32_t n_layer, stk_recall *recall, float *scratch,
+                            uint8_t *votes, uint64_t *bits, uint16_t *set);
 uint32_t stk_learned_pad(uint32_t n_expert);
 
 /* The horizon for a cache of `slots` a layer, k experts a token; sets the weights. */

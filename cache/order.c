@@ -4,12 +4,6 @@
  */
 #include "cache/order.h"
 
-static bool is_falling(const uint32_t *counts, uint32_t n) {
-    for (uint32_t i = 1; i < n; i++)
-        if (counts[i] > counts[i - 1]) return false;
-    return true;
-}
-
 static void merge(const uint64_t *from, uint64_t *to, uint32_t begin, uint32_t middle, uint32_t end) {
     uint32_t a = begin, b = middle;
     for (uint32_t i = begin; i < end; i++) to[i] = a < middle && (b == end || from[a] < from[b]) ? from[a++] : from[b++];
@@ -18,10 +12,14 @@ static void merge(const uint64_t *from, uint64_t *to, uint32_t begin, uint32_t m
 void stk_cache_order(const uint32_t *counts, uint32_t n, uint64_t *scratch, const uint64_t **order) {
     uint64_t *from = scratch, *to = scratch + n;
     *order = scratch;
-    if (is_falling(counts, n)) {
-        for (uint32_t i = 0; i < n; i++) scratch[i] = i;
-        return;
+    uint32_t last = UINT32_MAX;
+    bool rises = false;
+    for (uint32_t i = 0; i < n; i++) {
+        scratch[i] = i;
+        rises |= counts[i] > last;
+        last = counts[i];
     }
+    if (!rises) return;
     for (uint32_t i = 0; i < n; i++) from[i] = (uint64_t)(UINT32_MAX - counts[i]) << 32 | i;
     for (uint32_t width = 1; width < n; width *= 2) {
         for (uint32_t begin = 0; begin < n; begin += 2 * width)

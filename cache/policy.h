@@ -28,6 +28,7 @@ typedef struct stk_policy_config {
     void **shared;                    /* of the cache: what its instances have in common, NULL at first; NULL: nothing */
     uint32_t instance;                /* number of the size class */
     uint32_t n_key_all;               /* keys of all size classes; 0: this is the only one */
+    bool one_wave;                    /* an event is never cut into waves: a victim cannot wait for the next one */
     void *user;                       /* of a policy that is not built in */
 } stk_policy_config;
 

@@ -153,12 +153,13 @@ typedef struct stk_cuda_route {
     float *weights, *top_scores;
 } stk_cuda_route;
 
-/* x[t] += sum over ranks of weights[t, r] * out[t * k + r], ranks ascending. */
+/* x[t] += sum over ranks of weights[t, r] * out[row[t * k + r]], ranks ascending. */
 typedef struct stk_cuda_combine {
     float *x;             /* [n_tok, n] */
-    const float *out;     /* [n_tok * k, n] */
+    const float *out;     /* [rows, n] */
     const float *weights; /* [n_tok, k] */
     uint32_t n_tok, n, k;
+    const uint32_t *row; /* [n_tok * k] of out; NULL: row i is i */
 } stk_cuda_combine;
 
 typedef struct stk_cuda_info {

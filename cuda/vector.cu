@@ -150,7 +150,8 @@ static __global__ void __launch_bounds__(THREADS) stk_combine(const stk_cuda_com
     float sum = 0;
     for (uint32_t r = 0; r < p.k; r++) {
         const uint64_t pair = (uint64_t)t * p.k + r;
-        sum = fmaf(p.weights[pair], p.out[pair * p.n + i], sum);
+        const uint64_t row = p.row ? p.row[pair] : pair;
+        sum = fmaf(p.weights[pair], p.out[row * p.n + i], sum);
     }
     p.x[(uint64_t)t * p.n + i] += sum;
 }

@@ -19,8 +19,8 @@
 /* No machine has this much memory; keeps all sums far from overflow. */
 static const uint64_t MAX_MATRIX_BYTES = 1ull << 48, MAX_ALL_BYTES = 1ull << 60;
 
-/* A packed expert up to this size is one read: below it a drive takes as long for its parts one by one. Above, gate and up are
- * computed while down is on its way. */
+/* A packed expert up to this size is one read; above, gate and up are computed while down is on its way. An estimate: where it
+ * pays was not measured. */
 static const uint64_t WHOLE_READ_BYTES = 256 << 10;
 
 struct stk_catalogue {

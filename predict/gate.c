@@ -114,13 +114,18 @@ static void rank(const stk_part *s, const float *scores, uint32_t n_expert, uint
     for (uint32_t e = 0; e < n_expert; e++) {
         float x = scores[e] == scores[e] ? scores[e] : -INFINITY;
         if (n == s->n_rank && !(x > s->best[n - 1])) continue;
-        uint32_t i = n < s->n_rank ? n++ : n - 1;
-        for (; i > 0 && x > s->best[i - 1]; i--) {
-            s->best[i] = s->best[i - 1];
-            ranked[i] = ranked[i - 1];
+        uint32_t low = 0, high = n; /* the first that is less */
+        while (low < high) {
+            uint32_t middle = (low + high) / 2;
+            bool is_less = s->best[middle] < x;
+            high = is_less ? middle : high;
+            low = is_less ? low : middle + 1;
         }
-        s->best[i] = x;
-        ranked[i] = (uint16_t)e;
+        n += n < s->n_rank;
+        memmove(s->best + low + 1, s->best + low, (n - 1 - low) * sizeof *s->best);
+        memmove(ranked + low + 1, ranked + low, (n - 1 - low) * sizeof *ranked);
+        s->best[low] = x;
+        ranked[low] = (uint16_t)e;
     }
     for (; n < s->n_rank; n++) ranked[n] = STK_NO_EXPERT;
 }

@@ -86,10 +86,39 @@ static inline void stk_row_add(float *restrict to, const float *restrict from, f
     for (size_t i = 0; i < width / 4; i++) t[i] += by * f[i];
 }
 
+/* The conversion goes by way of signed numbers, for which there is an instruction. */
 static inline void stk_row_add_u16(float *restrict to, const uint16_t *restrict from, float by, uint32_t width) {
+    typedef int32_t i32x4 __attribute__((vector_size(16)));
     stk_f32x4 *t = (stk_f32x4 *)to;
     const stk_u16x4 *f = (const stk_u16x4 *)from;
-    for (size_t i = 0; i < width / 4; i++) t[i] += by * __builtin_convertvector(f[i], stk_f32x4);
+    for (size_t i = 0; i < width / 4; i++) t[i] += by * __builtin_convertvector(__builtin_convertvector(f[i], i32x4), stk_f32x4);
+}
+
+/* to = the sum of rows in[0], in[1], ... of a table, in this order. Where the table is far larger than caches, ask for them
+ * before (stk_row_prefetch). 32 columns at a time stay in registers. */
+static inline void stk_row_sum(float *restrict to, const float *restrict table, const uint32_t *in, uint32_t n, uint32_t width) {
+    uint32_t c = 0;
+    for (; c + 32 <= width; c += 32) {
+        stk_f32x4 s[8] = {{0}}, *t = (stk_f32x4 *)(to + c);
+        for (uint32_t i = 0; i < n; i++) {
+            const stk_f32x4 *f = (const stk_f32x4 *)(table + (size_t)in[i] * width + c);
+            for (size_t j = 0; j < 8; j++) s[j] += f[j];
+        }
+        for (size_t j = 0; j < 8; j++) t[j] = s[j];
+    }
+    for (; c < width; c += 4) {
+        stk_f32x4 s = {0};
+        for (uint32_t i = 0; i < n; i++) s += *(const stk_f32x4 *)(table + (size_t)in[i] * width + c);
+        *(stk_f32x4 *)(to + c) = s;
+    }
+}
+
+/* to += from. */
+static inline void stk_row_plus(float *restrict to, const float *restrict from, uint32_t width) {
+    stk_f32x4 *t = (stk_f32x4 *)to;
+    const stk_f32x4 *f = (const stk_f32x4 *)from;
+    for (size_t i = 0; i < width / 4; i += 4)
+        for (size_t j = 0; j < 4; j++) t[i + j] += f[i + j];
 }
 
 static inline void stk_row_scale(float *row, float by, uint32_t width) {

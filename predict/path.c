@@ -14,7 +14,7 @@
 #include "predict/odds.h"
 #include "predict/panel.h"
 
-enum { BACK_MAX = 16, BACK_FURTHER = 2, AHEAD = 4, PENDING = STK_PREDICT_DEPTH_MAX };
+enum { BACK_MAX = 16, BACK_FURTHER = 2, PENDING = STK_PREDICT_DEPTH_MAX };
 #define WEIGHT_MAX 1000.0f
 
 /* What was said of a token's experts in a layer ahead, until they are known. */
@@ -147,13 +147,8 @@ static void path_look(stk_part *s, const stk_track *track, const stk_event *even
             /* The last ones are learned from; the others share the place of the first of these, which is then overwritten. */
             saying *to = &say[track->n_tok - 1 - i < STK_TRACK_LEARN ? track->n_tok - 1 - i : STK_TRACK_LEARN - 1];
             to->n_in = gather(s, track, d, i, to->in);
-            memset(odds, 0, s->width * sizeof *odds);
-            for (uint32_t j = 0; j < to->n_in; j++) {
-                /* Weights are far larger than caches: the first rows come together, the others AHEAD additions before. */
-                for (uint32_t a = j ? j + AHEAD : 0; a <= j + AHEAD && a < to->n_in; a++)
-                    stk_row_prefetch(rows + (size_t)to->in[a] * s->width, s->width);
-                stk_row_add(odds, rows + (size_t)to->in[j] * s->width, 1.0f, s->width);
-            }
+            for (uint32_t j = 0; j < to->n_in; j++) stk_row_prefetch(rows + (size_t)to->in[j] * s->width, s->width);
+            stk_row_sum(odds, rows, to->in, to->n_in, s->width);
             memcpy(to->odds, odds, s->width * sizeof *odds);
             to->layer = layer;
             to->seq = tok->seq;
@@ -173,7 +168,7 @@ static void learn(stk_part *s, uint32_t d, saying *say, const stk_event *event) 
     }
     for (uint32_t e = s->n_expert; e < s->width; e++) s->error[e] = 0.0f;
     float *rows = s->weights[d] + n_row(s, d) * say->layer * s->width;
-    for (uint32_t j = 0; j < say->n_in; j++) stk_row_add(rows + (size_t)say->in[j] * s->width, s->error, 1.0f, s->width);
+    for (uint32_t j = 0; j < say->n_in; j++) stk_row_plus(rows + (size_t)say->in[j] * s->width, s->error, s->width);
     say->n_in = 0;
 }
 

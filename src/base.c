@@ -71,6 +71,7 @@ const char *stk_strerror(int code) {
     case STK_ECANCELED: return "canceled";
     case STK_ENOSPC: return "no space left on device";
     case STK_ESTATE: return "wrong state";
+    case STK_ELOST: return "the device is lost";
     default: return "unknown error";
     }
 }

@@ -67,7 +67,9 @@ int stk_step(stk_engine *e, const stk_batch *batch) {
     stk_stepper_count(&e->stepper, &before);
     uint32_t mxcsr = stk_mxcsr_set();
     stk_pool_bind(e->pool);
-    int rc = run_step(e, batch->n);
+    int rc = e->device ? stk_device_bind(e->device) : STK_OK;
+    if (rc >= 0) rc = run_step(e, batch->n);
+    rc = stk_engine_device_check(e, rc);
     stk_pool_unbind(e->pool);
     stk_mxcsr_restore(mxcsr);
     settle_sequences(e, rc >= 0);
@@ -148,9 +150,10 @@ int stk_force_route(stk_engine *e, int32_t layer, const uint16_t *ids, uint32_t 
 }
 
 int stk_force_placement(stk_engine *e, uint32_t place) {
-    (void)e;
-    if (place != STK_PLACE_AUTO && place != STK_PLACE_CPU) return stk_fail(STK_EINVAL, "no placement %u", place);
-    return STK_OK; /* the CPU is the one place there is */
+    if (!e) return null_fail("stk_force_placement");
+    if (place > STK_PLACE_RANDOM) return stk_fail(STK_EINVAL, "no placement %u", place);
+    if (e->vram) stk_vram_force(e->vram, place); /* else the CPU is the one place there is */
+    return STK_OK;
 }
 
 int64_t stk_get_residency(const stk_engine *e, uint32_t layer, uint8_t *resident, size_t cap) {
@@ -160,7 +163,8 @@ int64_t stk_get_residency(const stk_engine *e, uint32_t layer, uint8_t *resident
         return stk_fail(STK_EINVAL, "layer %u; the model has 0 to %u", layer, e->model->hp.n_layer - 1);
     if (layer >= stk_catalogue_n_layer(cat)) return 0;
     uint32_t n = stk_catalogue_n_expert(cat);
-    for (uint32_t x = 0; x < n && x < cap; x++) resident[x] = stk_cache_slot(e->cache, layer * n + x) >= 0;
+    for (uint32_t x = 0; x < n && x < cap; x++)
+        resident[x] = stk_vram_has(e->vram, layer * n + x) ? 2 : stk_cache_slot(e->cache, layer * n + x) >= 0;
     return n;
 }
 
@@ -169,6 +173,7 @@ int stk_engine_drop_experts(stk_engine *e) {
     const uint32_t *keys;
     (void)stk_store_drain(e->store, &keys);
     STK_TRY(stk_cache_clear(e->cache));
+    if (e->vram) STK_TRY(stk_vram_clear(e->vram));
     return e->trace ? stk_trace_write(e->trace, &(stk_trace_record){.kind = STK_TRACE_CLEAR}) : STK_OK;
 }
 
@@ -190,6 +195,12 @@ void stk_engine_count(const stk_engine *e, stk_stats *s) {
     stk_stepper_count(&e->stepper, s);
     s->io_ns = io.busy_ns;
     s->n_switch = e->n_switch;
+    if (!e->link) return;
+    stk_link_counters link;
+    stk_link_get_counters(e->link, &link);
+    s->up_bytes = link.up_bytes;
+    s->down_bytes = link.down_bytes;
+    s->device_ns = e->gpu->wait_ns;
 }
 
 /* The fields after the head of a stk_stats are all counters. */

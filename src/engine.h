@@ -6,6 +6,7 @@
 #ifndef STK_ENGINE_H
 #define STK_ENGINE_H
 
+#include "device.h"
 #include "forward.h"
 #include "policy_user.h"
 #include "predictor_user.h"
@@ -30,6 +31,13 @@ struct stk_engine {
     stk_cost cost;
     stk_forward *forward;
     stk_prefetch *prefetch; /* NULL: nothing is read ahead */
+    stk_device *device;     /* NULL: the CPU computes everything */
+    stk_gpu *gpu;           /* of device */
+    stk_link *link;         /* to the device's expert slots; NULL: it has none */
+    stk_vram *vram;         /* who is in them */
+    uint32_t *vram_slots;   /* [n_class] */
+    uint32_t *pinned_slots; /* [n_class] of RAM, the first ones */
+    uint32_t n_cpu_layer;   /* layers whose attention is the CPU's, the first ones */
     stk_executor *executor;
     stk_stepper stepper;
     stk_trace_writer *trace;
@@ -63,6 +71,20 @@ struct stk_engine {
 
     stk_stats baseline; /* counters at the last reset: what is shown starts there, the trace's totals do not */
 };
+
+/* The device and what it will take (engine_device.c): plan fills memory.vram_* and o.vram_bytes, before anything is taken. */
+int stk_engine_device_plan(stk_engine *e) STK_CHECKED;
+int stk_engine_device_open(stk_engine *e) STK_CHECKED;
+/* What an emulated device takes of the host's memory. */
+uint64_t stk_engine_device_host_bytes(const stk_engine *e);
+void stk_engine_device_close(stk_engine *e);
+/* Pins as many of the expert slots in RAM as o.pin_bytes asks for; all of them before their memory changes, none. */
+void stk_engine_pin_slots(stk_engine *e);
+void stk_engine_unpin_slots(stk_engine *e);
+/* rc, or STK_ELOST where a failure has lost the device. */
+int stk_engine_device_check(const stk_engine *e, int rc) STK_CHECKED;
+/* Of all layers, wherever their tiles are. */
+stk_kv_config stk_engine_kv_config(const stk_engine *e);
 
 /* All counters since open. */
 void stk_engine_count(const stk_engine *e, stk_stats *s);

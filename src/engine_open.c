@@ -39,6 +39,18 @@ static stk_fit_limits limits_of(const stk_engine *e) {
                             e->o.kv_v_type == STK_KV_F16};
 }
 
+stk_kv_config stk_engine_kv_config(const stk_engine *e) {
+    stk_fit_limits limits = limits_of(e);
+    return stk_fit_kv(&e->model->hp, &limits);
+}
+
+/* Of the layers that the CPU has. */
+static stk_kv_config kv_config(const stk_engine *e) {
+    stk_kv_config kv = stk_engine_kv_config(e);
+    kv.n_layer = e->n_cpu_layer;
+    return kv;
+}
+
 static stk_forward_config forward_config(stk_engine *e) {
     return (stk_forward_config){e->model, e->ops, e->pool, e->kv, &e->dense, e->store, e->o.n_batch, e->o.n_ctx, e->o.n_logits};
 }
@@ -52,13 +64,15 @@ static int plan_memory(stk_engine *e) {
     const stk_catalogue *cat = e->experts;
     stk_fit_limits limits = limits_of(e);
     stk_fit_bytes bytes = stk_fit_fixed(e->model, &limits);
+    stk_kv_config kv = kv_config(e);
     char a[32], b[32], c[32];
     m->struct_bytes = sizeof *m;
     m->dense_bytes = bytes.dense;
-    m->kv_bytes = bytes.kv;
+    m->kv_bytes = stk_kv_bytes(&kv);
     m->buffer_bytes = bytes.buffers;
     m->ram_bytes_min = stk_slots_least_bytes(cat, least_slots(e));
-    uint64_t fixed = stk_fit_sum(&bytes), free_bytes = stk_mem_available(), all = stk_slots_all_bytes(cat);
+    uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes + stk_engine_device_host_bytes(e),
+             free_bytes = stk_mem_available(), all = stk_slots_all_bytes(cat);
     if (e->o.ram_bytes == 0) e->o.ram_bytes = stk_fit_slots(free_bytes, fixed, m->ram_bytes_min, all);
     if (e->o.ram_bytes < m->ram_bytes_min)
         return stk_fail(STK_EBUDGET, "--ram %s is too small: the least is %lluK (%llu bytes), %u experts of each size",
@@ -143,6 +157,7 @@ static int open_executor(stk_engine *e) {
     e->stepper = (stk_stepper){.ops = &stk_forward_stage,
                                .stage = e->forward,
                                .cache = e->cache,
+                               .vram = e->vram,
                                .executor = e->executor,
                                .cost = &e->cost,
                                .cancel = &e->cancel,
@@ -167,14 +182,14 @@ static int open_parts(stk_engine *e, uint32_t *n_slot) {
     STK_TRY(stk_slots_open(&e->slots, cat, n_slot, e->o.mlock));
     STK_TRY(open_io(e));
     STK_TRY(stk_engine_register_slots(e));
-    stk_fit_limits limits = limits_of(e);
-    stk_kv_config kv = stk_fit_kv(&e->model->hp, &limits);
+    stk_kv_config kv = kv_config(e);
     STK_TRY(stk_kv_open(&e->kv, &kv, e->o.mlock));
     STK_TRY(stk_dense_load(&e->dense, e->model, e->ops, e->pool, e->io, e->o.mlock, e->o.progress, e->o.progress_user));
     STK_TRY(open_cache(e, n_slot));
     STK_TRY(stk_store_open(&e->store, cat, e->io, e->slots, stk_pool_n_worker(e->pool)));
     stk_forward_config forward = forward_config(e);
     STK_TRY(stk_forward_open(&e->forward, &forward, e->o.mlock));
+    STK_TRY(stk_engine_device_open(e));
     STK_TRY(open_step_arrays(e));
     STK_TRY(stk_engine_attach_prefetch(e));
     STK_TRY(open_executor(e));
@@ -224,11 +239,13 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     }
     STK_TRYGOTO(stk_pool_open(&e->pool, e->o.n_threads), rc, out);
     STK_TRYGOTO(open_cost(e), rc, out);
+    STK_TRYGOTO(stk_engine_device_plan(e), rc, out);
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
     describe_memory(e);
     e->opened = true;
     e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = e->o.scope = e->o.profile = NULL;
+    e->o.device = e->o.vram_policy = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);
@@ -249,6 +266,7 @@ int stk_engine_close(stk_engine **engine) {
     int rc = stk_engine_trace_close(e), kept = stk_engine_warm_close(e);
     stk_executor_close(&e->executor);
     stk_prefetch_close(&e->prefetch);
+    stk_engine_device_close(e);
     stk_forward_close(&e->forward);
     stk_store_close(&e->store);
     stk_cache_close(&e->cache);

@@ -98,9 +98,7 @@ static int record(stk_engine *e, uint64_t ram_bytes, const uint32_t *n_slot) {
     return rc;
 }
 
-static int resize(stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot, uint32_t *before) {
-    STK_TRY(stk_engine_divide_slots(e, ram_bytes, n_slot));
-    STK_TRY(check_room(e, ram_bytes));
+static int change(stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot, uint32_t *before) {
     STK_TRY(grow(e, n_slot, before));
     STK_TRY(end_reads(e));
     STK_TRY(record(e, ram_bytes, n_slot)); /* as it begins: what fails from here on is a failed policy */
@@ -108,6 +106,17 @@ static int resize(stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot, uint32_t 
     e->o.ram_bytes = ram_bytes;
     stk_engine_count_memory(e);
     return stk_engine_attach_prefetch(e);
+}
+
+static int resize(stk_engine *e, uint64_t ram_bytes, uint32_t *n_slot, uint32_t *before) {
+    STK_TRY(stk_engine_divide_slots(e, ram_bytes, n_slot));
+    STK_TRY(check_room(e, ram_bytes));
+    if (!e->link) return change(e, ram_bytes, n_slot, before);
+    STK_TRY(stk_device_bind(e->device));
+    stk_engine_unpin_slots(e);
+    int rc = change(e, ram_bytes, n_slot, before);
+    stk_engine_pin_slots(e);
+    return rc;
 }
 
 int stk_engine_resize(stk_engine *e, uint64_t ram_bytes) {

@@ -45,7 +45,9 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
                           .params = e->policy.params ? e->policy.params : "",
                           .io = e->o.io ? e->o.io : "",
                           .state = state,
-                          .state_bytes = state_bytes > 0 ? (uint64_t)state_bytes : 0};
+                          .state_bytes = state_bytes > 0 ? (uint64_t)state_bytes : 0,
+                          .vram_slots = e->vram ? e->vram_slots : NULL,
+                          .vram_policy = e->o.vram_policy};
     STK_TRYGOTO(stk_trace_writer_open(&e->trace, path, &h), rc, out);
     e->stepper.trace = e->trace;
 out:
@@ -62,8 +64,13 @@ int stk_engine_trace_close(stk_engine *e) {
     stk_stats s;
     stk_engine_count(e, &s);
     (void)stk_cost_export(&e->cost, cost.cost, STK_TRACE_N_COST);
-    end.end = (stk_trace_end){s.n_event, s.n_lookup, s.n_pair, s.n_hit,      s.n_miss,
-                              s.n_evict, s.n_wave,   s.bytes,  s.read_bytes, stk_cache_hash(e->cache)};
+    end.end = (stk_trace_end){s.n_event,    s.n_lookup,
+                              s.n_pair,     s.n_hit,
+                              s.n_miss,     s.n_evict,
+                              s.n_wave,     s.bytes,
+                              s.read_bytes, stk_cache_hash(e->cache),
+                              s.n_vram_hit, s.n_fetch,
+                              s.n_return,   e->vram ? stk_vram_hash(e->vram) : 0};
     int rc = stk_trace_write(e->trace, &cost);
     if (rc >= 0) rc = stk_trace_write(e->trace, &end);
     int closed = stk_trace_writer_close(&e->trace);

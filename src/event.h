@@ -29,6 +29,17 @@ typedef struct stk_event {
     const uint32_t *counts;   /* [n_distinct] tokens of each */
 } stk_event;
 
+/* Where an expert of an event was computed otherwise than by the rule: it was fetched into VRAM first, or it lies there and was
+ * computed by the CPU. */
+enum stk_placed_where { STK_PLACED_FETCH, STK_PLACED_HOST };
+typedef struct stk_placed {
+    uint32_t key;
+    uint8_t where; /* enum stk_placed_where */
+} stk_placed;
+
+/* What became of a fetch: it arrived; and what left VRAM for it is at hand, to go back to RAM. */
+enum stk_moved { STK_MOVED_IN = 1, STK_MOVED_BACK = 2 };
+
 /* An expert that a later event may want. */
 typedef struct stk_ahead {
     uint32_t key; /* layer * n_expert + expert, layer a MoE layer */

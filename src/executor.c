@@ -186,7 +186,7 @@ static int compute_ready(stk_executor *x, bool *any) {
     for (uint32_t i = 0; i < x->n; i++) {
         uint32_t at = x->items[i].index;
         uint8_t phases = x->can[at] & (uint8_t)~x->did[at];
-        if (phases) x->tasks[n_task++] = (stk_task){&x->list[at], phases};
+        if (phases) x->tasks[n_task++] = (stk_task){&x->list[at], phases, NULL};
     }
     *any = n_task > 0;
     if (n_task == 0) return 0;

@@ -23,7 +23,8 @@ enum stk_expert_phase { STK_PHASE_UP = 1, STK_PHASE_DOWN = 2, STK_PHASE_ALL = 3 
 
 typedef struct stk_task {
     const stk_decision *decision;
-    uint8_t phases; /* to be computed */
+    uint8_t phases;      /* to be computed */
+    const void *weights; /* where they are instead of the decision's slot; NULL: there */
 } stk_task;
 
 typedef struct stk_arrival {

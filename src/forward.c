@@ -64,6 +64,7 @@ static void place(stk_forward *f, placer *p, uint32_t n_worker) {
     f->ahead_scores = take(p, looks * hp->n_expert * f4);
     take_rows(p, &f->hidden, b * k, hp->n_ff_expert, may_quantize(hp->n_ff_expert));
     f->expert_out = take(p, b * k * hp->n_embd * f4);
+    f->out_row = take(p, b * k * sizeof *f->out_row);
     f->logits = take(p, (uint64_t)f->c.n_logits * hp->n_vocab * f4);
     f->final_hidden = take(p, (uint64_t)f->c.n_logits * hp->n_embd * f4);
     f->rope = take(p, (uint64_t)f->c.n_ctx * hp->rope_dim * f4);
@@ -133,6 +134,7 @@ int stk_forward_open(stk_forward **out, const stk_forward_config *config, bool l
     place(f, &p, n_worker);
     STK_TRYGOTO(stk_routing_open(&f->routing, config->n_batch, hp->n_expert_used, f->n_top, hp->n_expert), rc, out);
     fill_rope(f);
+    for (uint32_t i = 0; i < config->n_batch * hp->n_expert_used; i++) f->out_row[i] = i;
 out:
     if (rc < 0) stk_forward_close(&f);
     *out = f;
@@ -222,7 +224,16 @@ static int begin(void *stage, const stk_trace_step *step) {
     for (uint32_t t = 0; t < step->n_tok; t++) f->logit_row[t] = step->logits[t] ? f->n_logit_row++ : UINT32_MAX;
     make_blocks(f);
     run_stage(f, embed_job, STK_STAGE_EMBED);
-    return STK_OK;
+    return f->gpu ? stk_gpu_begin(f, stk_kv_table(f->c.kv)) : STK_OK;
+}
+
+void stk_forward_force(stk_forward *f, uint32_t token) {
+    size_t k = f->routing.k;
+    if (!f->forced || !f->forced_layers[f->layer]) return;
+    for (size_t i = 0; i < k; i++) {
+        f->routing.ids[token * k + i] = f->forced[f->layer * k + i];
+        f->routing.weights[token * k + i] = 1.0f / (float)k;
+    }
 }
 
 static void choose_job(void *ctx, uint32_t worker) {
@@ -241,11 +252,7 @@ static void choose_job(void *ctx, uint32_t worker) {
         stk_router_choose(&router, p, f->n_top, f->routing.ids + t * k, f->routing.weights + t * k,
                           f->routing.top_ids + (size_t)t * f->n_top, f->routing.top_scores + (size_t)t * f->n_top,
                           f->workers[worker].taken);
-        if (!f->forced || !f->forced_layers[f->layer]) continue;
-        for (size_t i = 0; i < k; i++) {
-            f->routing.ids[t * k + i] = f->forced[f->layer * k + i];
-            f->routing.weights[t * k + i] = 1.0f / (float)k;
-        }
+        stk_forward_force(f, t);
     }
 }
 
@@ -257,9 +264,17 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     f->poll_rc = STK_OK;
     stk_stages_layer(&f->stages, layer);
     if (f->stages.on) stk_forward_count_ahead(f);
-    stk_forward_attention(f);
-    STK_TRY(f->poll_rc);
-    stk_pool_share(f->c.pool, choose_job, f, f->step->n_tok);
+    if (stk_gpu_has_layer(f->gpu, layer)) {
+        STK_TRY(stk_gpu_route(f));
+        for (uint32_t t = 0; t < f->step->n_tok; t++) stk_forward_force(f, t);
+        stk_stages_mark(&f->stages, 0, STK_STAGE_DEVICE);
+    } else {
+        stk_forward_attention(f);
+        STK_TRY(f->poll_rc);
+        stk_pool_share(f->c.pool, choose_job, f, f->step->n_tok);
+    }
+    f->n_out_row = (uint32_t)pairs;
+    for (uint32_t i = 0; f->gpu && i < pairs; i++) f->out_row[i] = i;
     stk_routing_group(&f->routing, f->step->n_tok, event);
     event->layer = layer;
     memcpy(f->all_ids + at, f->routing.ids, pairs * sizeof *f->all_ids);
@@ -295,8 +310,12 @@ static int ahead(void *stage, const stk_event *event, stk_ahead **list) {
 
 static int combine(void *stage, uint32_t layer) {
     stk_forward *f = stage;
-    (void)layer;
     stk_stages_mark(&f->stages, 0, STK_STAGE_CACHE);
+    if (stk_gpu_has_layer(f->gpu, layer)) {
+        STK_TRY(stk_gpu_combine(f));
+        stk_stages_mark(&f->stages, 0, STK_STAGE_COMBINE);
+        return STK_OK;
+    }
     run_stage(f, combine_job, STK_STAGE_COMBINE);
     return STK_OK;
 }
@@ -327,7 +346,12 @@ static int finish(void *stage) {
     stk_forward *f = stage;
     stk_stages_layer(&f->stages, f->stages.n_layer);
     if (f->stages.on) stk_forward_count_dense(f);
-    if (f->n_logit_row) stk_pool_share(f->c.pool, output_job, f, UINT32_MAX);
+    if (stk_gpu_has_output(f->gpu)) {
+        STK_TRY(stk_gpu_output(f));
+        stk_stages_mark(&f->stages, 0, STK_STAGE_DEVICE);
+    } else if (f->n_logit_row) {
+        stk_pool_share(f->c.pool, output_job, f, UINT32_MAX);
+    }
     stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
     return STK_OK;
 }

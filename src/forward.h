@@ -12,6 +12,7 @@
 #define STK_FORWARD_H
 
 #include "dense.h"
+#include "gpu.h"
 #include "kv.h"
 #include "prefetch.h"
 #include "router.h"
@@ -24,6 +25,7 @@ enum {
     STK_EXPERT_ROWS = 64, /* rows of gate and up that a worker computes at a time: whole activation groups */
     STK_QUERY_TILE = 64,  /* query vectors of one attention task */
 };
+#define STK_ON_DEVICE UINT32_MAX
 
 /* A set of f32 rows and, beside it, its quantized form; what the products of a layer read. */
 typedef struct stk_rows {
@@ -83,6 +85,8 @@ typedef struct stk_forward {
     float *ahead_scores; /* [n_ahead, n_tok, n_expert] */
     stk_rows hidden;     /* [n_batch * k, n_ff_expert] */
     float *expert_out;   /* [n_batch * k, n_embd] */
+    uint32_t *out_row;   /* [n_batch * k] row of expert_out of each pair, or STK_ON_DEVICE: not here */
+    uint32_t n_out_row;  /* rows of expert_out that are used */
     float *logits;       /* [n_logits, n_vocab] */
     float *final_hidden; /* [n_logits, n_embd] */
     float *rope;         /* [n_ctx, rope_dim / 2, 2] */
@@ -105,6 +109,7 @@ typedef struct stk_forward {
     const uint8_t *forced_layers; /* [n_layer] */
 
     stk_prefetch *prefetch; /* NULL: nothing is read ahead */
+    stk_gpu *gpu;           /* NULL: the CPU computes everything */
     uint64_t arrive_ns;     /* packing */
     stk_stages stages;
     stk_cost *cost; /* learns what experts take; may be NULL */
@@ -121,9 +126,10 @@ extern const stk_stage_ops stk_forward_stage; /* stage: stk_forward */
 extern const stk_world_ops stk_forward_world; /* world: stk_forward */
 
 /* Parts of the stage, one file each. */
-void stk_forward_attention(stk_forward *f);         /* forward_attention.c: norm .. router scores of f->layer */
-int stk_forward_experts(stk_forward *f);            /* forward_experts.c: f->tasks of f->layer */
-void stk_forward_arrive(stk_forward *f, bool idle); /* forward_experts.c: packs what has landed (stk_store_pick) */
+void stk_forward_attention(stk_forward *f);             /* forward_attention.c: norm .. router scores of f->layer */
+int stk_forward_experts(stk_forward *f);                /* forward_experts.c: f->tasks of f->layer */
+void stk_forward_force(stk_forward *f, uint32_t token); /* the forced route of f->layer, if there is one */
+void stk_forward_arrive(stk_forward *f, bool idle);     /* forward_experts.c: packs what has landed (stk_store_pick) */
 
 /* out[t][r] for stripes [s0, s1) of m and n tokens; x row t at x + t * x_stride bytes, out row t at out + t * out_stride floats.
  */

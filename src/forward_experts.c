@@ -22,15 +22,16 @@ typedef struct job {
     bool by_rows;          /* the order of all units: by rows, then experts */
 } job;
 
-static stk_matrix part_matrix(const job *j, const stk_decision *task, enum stk_part p) {
+static stk_matrix part_matrix(const job *j, const stk_task *task, enum stk_part p) {
     const stk_part_shape *s = &j->class->part[p];
-    const uint8_t *slot = stk_store_slot(j->f->c.store, j->f->layer, task);
+    const uint8_t *slot = task->weights ? task->weights : stk_store_slot(j->f->c.store, j->f->layer, task->decision);
     return (stk_matrix){
         s->type, s->n_rows, s->n_in, stk_type_is_quantized(s->type), slot + s->slot_offset, stk_cpu_matmul(j->f->c.ops, s->type)};
 }
 
 static void poll(const job *j, uint32_t worker) {
     if (worker == 0 && j->f->poll_rc >= 0) j->f->poll_rc = stk_store_poll(j->f->c.store, false);
+    if (worker == 0 && j->f->gpu && j->f->gpu->link) stk_link_pump(j->f->gpu->link, false);
 }
 
 static const void *row_of(const stk_rows *rows, bool quantized, uint32_t i) {
@@ -57,13 +58,13 @@ static unit unit_of(const job *j, uint32_t u, uint32_t n) {
 static const void *up_at(const job *j, uint32_t u) {
     if (u >= j->n_up * j->f->n_task) return NULL;
     unit x = unit_of(j, u, j->n_up);
-    stk_matrix m = part_matrix(j, x.task->decision, STK_GATE);
+    stk_matrix m = part_matrix(j, x.task, STK_GATE);
     return rows_at(&m, x.i * STK_EXPERT_ROWS);
 }
 static const void *down_at(const job *j, uint32_t u) {
     if (u >= j->n_down * j->f->n_task) return NULL;
     unit x = unit_of(j, u, j->n_down);
-    stk_matrix m = part_matrix(j, x.task->decision, STK_DOWN);
+    stk_matrix m = part_matrix(j, x.task, STK_DOWN);
     return rows_at(&m, x.i * DOWN_STRIPES * STK_STRIPE);
 }
 
@@ -84,11 +85,11 @@ static void rows_product(stk_forward *f, const stk_matrix *m, uint32_t row0, uin
                              .out = w->out});
 }
 
-static void gate_up(const job *j, const stk_decision *task, uint32_t row0, const void *next, stk_worker *w) {
+static void gate_up(const job *j, const stk_task *task, uint32_t row0, const void *next, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix gate = part_matrix(j, task, STK_GATE), up = part_matrix(j, task, STK_UP);
     uint32_t n_row = STK_MIN(gate.n_rows - row0, (uint32_t)STK_EXPERT_ROWS);
-    uint32_t begin = f->routing.first[task->expert], end = f->routing.first[task->expert + 1];
+    uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         const uint32_t *pairs = f->routing.pairs + at;
@@ -104,17 +105,17 @@ static void gate_up(const job *j, const stk_decision *task, uint32_t row0, const
     }
 }
 
-static void down(const job *j, const stk_decision *task, uint32_t s0, const void *next, stk_worker *w) {
+static void down(const job *j, const stk_task *task, uint32_t s0, const void *next, stk_worker *w) {
     stk_forward *f = j->f;
     stk_matrix m = part_matrix(j, task, STK_DOWN);
     uint32_t s1 = STK_MIN(s0 + DOWN_STRIPES, (uint32_t)stk_n_stripe(m.n_rows));
-    uint32_t begin = f->routing.first[task->expert], end = f->routing.first[task->expert + 1];
+    uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t pair = f->routing.pairs[at + i];
             w->x[i] = row_of(&f->hidden, m.quantized, pair);
-            w->out[i] = f->expert_out + (size_t)pair * m.n_rows;
+            w->out[i] = f->expert_out + (size_t)f->out_row[pair] * m.n_rows;
         }
         m.product(&(stk_matmul){.weights = m.packed,
                                 .next = at + n < end ? rows_at(&m, s0 * STK_STRIPE) : next,
@@ -137,14 +138,13 @@ static void run(void *ctx, uint32_t worker) {
     for (uint32_t u; (u = stk_pool_take(f->c.pool, PHASE_UP, worker, n_up)) < n_up;) {
         unit x = unit_of(j, u, j->n_up);
         const void *next = up_at(j, u + 1);
-        if (x.task->phases & STK_PHASE_UP)
-            gate_up(j, x.task->decision, x.i * STK_EXPERT_ROWS, next ? next : down_at(j, begin), w);
+        if (x.task->phases & STK_PHASE_UP) gate_up(j, x.task, x.i * STK_EXPERT_ROWS, next ? next : down_at(j, begin), w);
         poll(j, worker);
     }
     stk_forward_finish(f, PHASE_UP, worker, n_up, STK_STAGE_GATE_UP);
     for (uint32_t u; (u = stk_pool_take(f->c.pool, PHASE_DOWN, worker, n_down)) < n_down;) {
         unit x = unit_of(j, u, j->n_down);
-        if (x.task->phases & STK_PHASE_DOWN) down(j, x.task->decision, x.i * DOWN_STRIPES, down_at(j, u + 1), w);
+        if (x.task->phases & STK_PHASE_DOWN) down(j, x.task, x.i * DOWN_STRIPES, down_at(j, u + 1), w);
         poll(j, worker);
     }
     stk_stages_mark(&f->stages, worker, STK_STAGE_DOWN);

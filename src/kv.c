@@ -16,16 +16,20 @@ struct stk_kv {
     uint32_t *length;     /* [n_seq_max] */
 };
 
-static uint32_t count_pages(const stk_kv_config *c) {
+uint32_t stk_kv_n_page(const stk_kv_config *c) {
     /* Every sequence may leave part of its last page unused. */
     return (c->n_ctx + STK_PAGE - 1) / STK_PAGE + c->n_seq_max - 1;
 }
 
 static uint64_t tile_bytes(uint32_t head_dim, bool f16) { return (uint64_t)head_dim * STK_PAGE * (f16 ? 2 : 4); }
 
+stk_kv_tile_bytes stk_kv_tile(const stk_kv_config *c) {
+    return (stk_kv_tile_bytes){tile_bytes(c->head_dim_k, c->k_f16), tile_bytes(c->head_dim_v, c->v_f16)};
+}
+
 uint64_t stk_kv_bytes(const stk_kv_config *c) {
-    uint64_t tile = tile_bytes(c->head_dim_k, c->k_f16) + tile_bytes(c->head_dim_v, c->v_f16);
-    return tile * c->n_head_kv * c->n_layer * count_pages(c);
+    stk_kv_tile_bytes tile = stk_kv_tile(c);
+    return (tile.k + tile.v) * c->n_head_kv * c->n_layer * stk_kv_n_page(c);
 }
 
 int stk_kv_open(stk_kv **out, const stk_kv_config *config, bool lock) {
@@ -34,7 +38,7 @@ int stk_kv_open(stk_kv **out, const stk_kv_config *config, bool lock) {
     stk_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return stk_fail(STK_ENOMEM, "KV cache: out of memory");
     kv->config = *config;
-    kv->n_page = count_pages(config);
+    kv->n_page = stk_kv_n_page(config);
     kv->k_tile_bytes = tile_bytes(config->head_dim_k, config->k_f16);
     kv->v_tile_bytes = tile_bytes(config->head_dim_v, config->v_f16);
     kv->page_bytes = (kv->k_tile_bytes + kv->v_tile_bytes) * config->n_head_kv * config->n_layer;
@@ -67,6 +71,8 @@ void stk_kv_close(stk_kv **kv) {
 }
 
 void stk_kv_get_config(const stk_kv *kv, stk_kv_config *config) { *config = kv->config; }
+
+const uint32_t *stk_kv_table(const stk_kv *kv) { return kv->table; }
 
 uint32_t stk_kv_length(const stk_kv *kv, uint32_t seq) { return kv->length[seq]; }
 

@@ -20,9 +20,16 @@ typedef struct stk_kv_config {
     bool k_f16, v_f16;
 } stk_kv_config;
 
+/* What a cache of these limits consists of: pages, and a tile of one head of one layer in a page, K and V behind it. */
+typedef struct stk_kv_tile_bytes {
+    uint64_t k, v;
+} stk_kv_tile_bytes;
+uint32_t stk_kv_n_page(const stk_kv_config *config);
+stk_kv_tile_bytes stk_kv_tile(const stk_kv_config *config);
+
 typedef struct stk_kv stk_kv;
 
-/* Bytes that open will reserve. */
+/* Bytes that open will reserve; 0 where no layer's tiles are kept here. */
 uint64_t stk_kv_bytes(const stk_kv_config *config);
 int stk_kv_open(stk_kv **out, const stk_kv_config *config, bool lock) STK_CHECKED;
 void stk_kv_close(stk_kv **kv);
@@ -31,6 +38,9 @@ void stk_kv_get_config(const stk_kv *kv, stk_kv_config *config);
 
 /* Positions committed. */
 uint32_t stk_kv_length(const stk_kv *kv, uint32_t seq);
+
+/* [n_seq_max, stk_kv_n_page()] the page of each 64 positions, the same for every layer wherever its tiles are. */
+const uint32_t *stk_kv_table(const stk_kv *kv);
 
 /* Gives `seq` pages for positions up to n_pos, not yet counted in its length. Errors: STK_EFULL; pages of this call stay with the
  * sequence until stk_kv_trim. */

@@ -13,6 +13,7 @@
 
 #include "cpu/cpu.h"
 #include "cpu/topology.h"
+#include "cuda/cuda.h"
 #include "io/io.h"
 #include "mem.h"
 #include "numa.h"
@@ -130,11 +131,13 @@ static void look_at_cores(const visit *v) {
 static void look_at_nodes(const visit *v) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    (void)sched_getaffinity(0, sizeof allowed, &allowed); /* of no CPU, there is no node */
     uint64_t nodes = stk_numa_nodes(&allowed, v->root);
     if (nodes)
-        say(v, STK_FINDING_OK, "nodes", "", "%d nodes of memory; weights are spread over them page by page",
+        say(v, STK_FINDING_OK, "NUMA", "", "%d nodes of memory; weights are spread over them page by page",
             __builtin_popcountll(nodes));
+    else
+        say(v, STK_FINDING_OK, "NUMA", "", "one node of memory");
 }
 
 static void look_at_memory(const visit *v) {
@@ -228,19 +231,51 @@ static int look_at_read_ahead(const visit *v, const char *path, bool direct) {
     return STK_OK;
 }
 
+/* The GPU that --device auto would take. */
+static void look_at_gpu(const visit *v) {
+    const stk_cuda_ops *ops = stk_cuda_ops_get("cuda");
+    stk_cuda_info info;
+    uint32_t n = 0;
+    uint64_t free_bytes = 0, total_bytes = 0;
+    char a[32], b[32];
+    int rc = ops ? ops->count(&n) : STK_OK;
+    if (rc >= 0 && n > 0) rc = ops->info(0, &info);
+    if (rc >= 0 && n > 0) rc = ops->bind(0);
+    if (rc >= 0 && n > 0) rc = ops->mem_info(&free_bytes, &total_bytes);
+    if (rc < 0) {
+        say(v, STK_FINDING_PROBLEM, "GPU", "the CPU computes everything until the driver answers: nvidia-smi tells more", "%s",
+            stk_error_detail());
+    } else if (!ops) {
+        say(v, STK_FINDING_NOTE, "GPU", "build with -DSTK_CUDA=on (nvcc and its static runtime) to use one",
+            "this build has none");
+    } else if (n == 0) {
+        say(v, STK_FINDING_OK, "GPU", "", "no card, or no driver for it: the CPU computes everything");
+    } else {
+        bool full = free_bytes < total_bytes / 2;
+        say(v, full ? STK_FINDING_NOTE : STK_FINDING_OK, "GPU",
+            full ? "other programs hold much of its memory: end them, or bound the share with --vram-cap" : "",
+            "%s, compute capability %u.%u, %s of %s free", info.name, info.major, info.minor, stk_bytes_text(free_bytes, a),
+            stk_bytes_text(total_bytes, b));
+    }
+}
+
 int stk_doctor_in(const char *root, const char *path, stk_finding_fn fn, void *user) {
     visit v = {root, fn, user};
     bool direct = false;
     look_at_kernels(&v);
     look_at_cores(&v);
     look_at_nodes(&v);
+    stk_machine_cards(root, fn, user);
     look_at_memory(&v);
     look_at_huge_pages(&v);
     look_at_locking(&v);
+    look_at_gpu(&v);
     STK_TRY(look_at_uring(&v, path ? path : "/proc/self/exe"));
     if (!path) return STK_OK;
     STK_TRY(look_at_direct_reads(&v, path, &direct));
-    return look_at_read_ahead(&v, path, direct);
+    STK_TRY(look_at_read_ahead(&v, path, direct));
+    STK_TRY(stk_machine_file_system(root, path, fn, user));
+    return stk_machine_drive(path, fn, user);
 }
 
 int stk_doctor(const char *path, stk_finding_fn fn, void *user) {

@@ -250,7 +250,7 @@ static int write_packed(packer *k, const char *path) {
 
 int stk_pack_options_take(stk_pack_options *o, const stk_pack_options *given) {
     stk_pack_options_default(o, sizeof *o);
-    return stk_struct_take(o, sizeof *o, given, "pack options");
+    return given ? stk_struct_take(o, sizeof *o, given, "pack options") : STK_OK;
 }
 
 int stk_pack(const stk_model *model, const char *path, const stk_pack_options *options) {

@@ -12,6 +12,7 @@ typedef struct run {
     stk_tiers tiers;
     stk_promote promote;  /* of modes that look ahead */
     stk_plan_item *items; /* [n_expert] */
+    uint32_t *order;      /* [n_expert] of items, to be promoted */
     stk_replay_tiers counts[2];
     stk_replay_tiers *phase; /* of the running step */
     double now_ns, step_ns;  /* the clock; when the step began */
@@ -73,11 +74,12 @@ static uint32_t key_of(const run *r, const stk_event *event, const stk_plan_item
  * bytes still are. What is waited for goes first over the link. */
 static void want_promoted(run *r, const stk_event *event, stk_plan_queues *queues) {
     const stk_cost *cost = r->c->cost;
+    stk_promote_event(&r->promote, event->layer);
     for (uint32_t i = 0; i < event->n_distinct; i++) {
         stk_plan_item *it = &r->items[i];
         uint32_t key = key_of(r, event, it);
         double elsewhere = stk_cost_expert_ns(cost, it->payload_bytes, it->n_tok);
-        stk_promote_used(&r->promote, key, it->tier == STK_TIER_VRAM, elsewhere);
+        stk_promote_used(&r->promote, key, (double)it->n_tok / event->n_tok, it->tier == STK_TIER_VRAM, elsewhere);
         double left = stk_promote_left(&r->promote, key);
         if (left == 0) continue;
         double until = queues->free_at_ns[STK_QUEUE_LINK] + stk_cost_copy_ns(cost, (uint64_t)left, true);
@@ -110,13 +112,29 @@ static void promote_beside(run *r, stk_plan_times *t) {
         t->busy_ns[STK_QUEUE_LINK] += stk_promote_run(&r->promote, cost->gpu.link_bytes_per_ns, t->done_ns - from);
 }
 
-/* What the CPU has computed, and what was fetched, is worth a place. */
-static int promote_more(run *r, const stk_event *event, double done_ns) {
+/* Lists what the CPU has computed, by how often it was used lately; forgets the copies of what was fetched meanwhile. */
+static uint32_t list_computed(run *r, const stk_event *event) {
+    uint32_t n = 0;
     for (uint32_t i = 0; i < event->n_distinct; i++) {
         const stk_plan_item *it = &r->items[i];
+        uint32_t key = key_of(r, event, it), at = n;
+        if (it->route == STK_ROUTE_FETCH) stk_promote_end(&r->promote, key);
+        if (it->route != STK_ROUTE_CPU || !it->may_stay || it->tier != STK_TIER_RAM) continue;
+        double rate = stk_promote_rate(&r->promote, key);
+        for (; at > 0 && stk_promote_rate(&r->promote, key_of(r, event, &r->items[r->order[at - 1]])) < rate; at--)
+            r->order[at] = r->order[at - 1];
+        r->order[at] = i;
+        n++;
+    }
+    return n;
+}
+
+static int promote_more(run *r, const stk_event *event, double done_ns) {
+    const uint32_t n = list_computed(r, event);
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_plan_item *it = &r->items[r->order[i]];
         uint32_t key = key_of(r, event, it), victim = STK_NO_KEY;
-        if (it->route == STK_ROUTE_FETCH) stk_promote_end(&r->promote, key); /* it was under way, and is there now */
-        if (it->route != STK_ROUTE_CPU || !it->may_stay || it->tier != STK_TIER_RAM || !stk_promote_wanted(&r->promote)) continue;
+        if (!stk_promote_wanted(&r->promote)) continue;
         int rc = stk_tiers_promote(&r->tiers, r->c->cost, key, r->now_ns, done_ns, &victim);
         if (rc < 0) return rc;
         if (rc) stk_promote_begin(&r->promote, key, victim, it->payload_bytes);
@@ -173,11 +191,12 @@ int stk_plan_replay(const stk_plan_replay_config *config, stk_plan_replay_result
     if (!stk_cost_has_gpu(config->cost)) return stk_fail(STK_EINVAL, "the cost table has no GPU: name one that has (--cost)");
     const stk_trace_header *h = config->tiers.header;
     STK_TRY(stk_tiers_open(&r.tiers, &config->tiers));
-    int rc = stk_promote_open(&r.promote, h->n_layer * h->n_expert);
+    int rc = stk_promote_open(&r.promote, h->n_layer, h->n_expert);
     r.items = calloc(h->n_expert, sizeof *r.items);
+    r.order = calloc(h->n_expert, sizeof *r.order);
     for (uint32_t key = 0; rc >= 0 && key < h->n_layer * h->n_expert; key++)
         if (stk_tiers_in_vram(&r.tiers, key)) stk_promote_first(&r.promote, key);
-    if (rc >= 0) rc = r.items ? run_all(&r) : stk_fail(STK_ENOMEM, "out of memory for the replay");
+    if (rc >= 0) rc = r.items && r.order ? run_all(&r) : stk_fail(STK_ENOMEM, "out of memory for the replay");
     for (int i = 0; i < 2; i++) r.counts[i].struct_bytes = sizeof r.counts[i];
     *result = (stk_plan_replay_result){.prefill = r.counts[STK_PREFILL],
                                        .decode = r.counts[STK_DECODE],
@@ -186,6 +205,7 @@ int stk_plan_replay(const stk_plan_replay_config *config, stk_plan_replay_result
                                        .vram_bytes = r.tiers.vram_slot_bytes,
                                        .ram_bytes = r.tiers.ram_slot_bytes};
     free(r.items);
+    free(r.order);
     stk_promote_close(&r.promote);
     stk_tiers_close(&r.tiers);
     return rc;

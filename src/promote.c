@@ -1,36 +1,62 @@
 /* promote: the copies under way, and whether they pay. */
 #include "promote.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 /* A use counts for about so many that follow; so many uses saved are staked before there must be a gain; of promotions that are
  * not wanted, one in so many is made all the same. */
 static const double decay = 1.0 - 1.0 / 8192;
-enum { STAKE = 64, PROBE = 64 };
+enum { STAKE = 16, PROBE = 64 };
+static const double rate_keep = 0.96; /* as lrfu */
 
-int stk_promote_open(stk_promote *p, uint32_t n_key) {
-    *p = (stk_promote){.first = calloc(n_key, 1)};
-    return p->first ? STK_OK : stk_fail(STK_ENOMEM, "out of memory for promotions");
+int stk_promote_open(stk_promote *p, uint32_t n_layer, uint32_t n_expert) {
+    const size_t n_key = (size_t)n_layer * n_expert;
+    *p = (stk_promote){.n_expert = n_expert,
+                       .first = calloc(n_key, 1),
+                       .rate = calloc(n_key, sizeof *p->rate),
+                       .used = calloc(n_key, sizeof *p->used),
+                       .n_event = calloc(n_layer, sizeof *p->n_event)};
+    p->keep[0] = 1;
+    for (uint32_t i = 1; i < STK_PROMOTE_KEEP; i++) p->keep[i] = p->keep[i - 1] * rate_keep;
+    if (p->first && p->rate && p->used && p->n_event) return STK_OK;
+    stk_promote_close(p);
+    return stk_fail(STK_ENOMEM, "out of memory for promotions");
 }
 
 void stk_promote_close(stk_promote *p) {
     free(p->first);
+    free(p->rate);
+    free(p->used);
+    free(p->n_event);
     *p = (stk_promote){0};
 }
 
 void stk_promote_first(stk_promote *p, uint32_t key) { p->first[key] = 1; }
 
-void stk_promote_used(stk_promote *p, uint32_t key, bool resident, double saved_ns) {
+void stk_promote_event(stk_promote *p, uint32_t layer) { p->n_event[layer]++; }
+
+double stk_promote_rate(const stk_promote *p, uint32_t key) {
+    uint32_t ago = p->n_event[key / p->n_expert] - p->used[key];
+    return ago < STK_PROMOTE_KEEP ? p->rate[key] * p->keep[ago] : 0;
+}
+
+void stk_promote_used(stk_promote *p, uint32_t key, double share, bool resident, double saved_ns) {
+    p->rate[key] = stk_promote_rate(p, key) + share;
+    p->used[key] = p->n_event[key / p->n_expert];
     p->gained_ns *= decay;
     p->spent_ns *= decay;
+    p->chance_ns2 *= decay * decay;
     p->saved_ns = p->saved_ns > 0 ? p->saved_ns + (saved_ns - p->saved_ns) / 64 : saved_ns;
-    p->gained_ns += saved_ns * ((int)resident - (int)p->first[key]);
+    if (resident == (p->first[key] != 0)) return;
+    p->gained_ns += resident ? saved_ns : -saved_ns;
+    p->chance_ns2 += saved_ns * saved_ns;
 }
 
 bool stk_promote_wanted(stk_promote *p) {
     p->n_asked++;
     if (p->n == STK_PROMOTE_MAX) return false;
-    return p->gained_ns + STAKE * p->saved_ns >= p->spent_ns || p->n_asked % PROBE == 0;
+    return p->gained_ns + STAKE * p->saved_ns >= p->spent_ns + sqrt(p->chance_ns2) || p->n_asked % PROBE == 0;
 }
 
 void stk_promote_begin(stk_promote *p, uint32_t key, uint32_t victim, uint64_t bytes) {

@@ -44,6 +44,7 @@ typedef struct replay {
     uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     /* Of the timed path: */
     stk_executor *executor;
+    stk_vram *vram; /* of a verifying replay of a run that had one */
     stk_virtual virtual;
     stk_stepper stepper;
     atomic_int cancel;                 /* never set: the executor wants one */
@@ -330,6 +331,29 @@ static int open_prefetch(replay *r) {
                                                                   .ops_user = &r->predictor_user});
 }
 
+/* The tier of the recorded run. Other replays take all its experts for RAM's. */
+static int open_tier(replay *r) {
+    const stk_trace_header *h = r->header;
+    if (!h->vram_slots) return STK_OK;
+    if (!r->o.verify) {
+        stk_log(STK_LOG_WARN, "the run had experts in VRAM: what was there is taken for missed");
+        return STK_OK;
+    }
+    r->virtual.tiered = true;
+    return stk_vram_open(&r->vram, &(stk_vram_config){.n_layer = h->n_layer,
+                                                      .n_expert = h->n_expert,
+                                                      .k = h->k,
+                                                      .n_class = h->n_class,
+                                                      .n_slot = h->vram_slots,
+                                                      .layer_class = h->layer_class,
+                                                      .policy = h->vram_policy,
+                                                      .seed = h->seed,
+                                                      .n_fetch = h->n_expert,
+                                                      .ops = &stk_virtual_vram,
+                                                      .world = &r->virtual,
+                                                      .ram = r->cache});
+}
+
 /* What the timed path has besides. */
 static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
@@ -338,6 +362,7 @@ static int open_timed(replay *r, const char *path) {
     r->virtual.gates = r->gates.scores ? &r->gates : NULL;
     r->virtual.depth = r->depth;
     STK_TRY(open_times(r, path));
+    STK_TRY(open_tier(r));
     uint32_t most = 1; /* a resize may give a class a slot for every expert */
     for (uint32_t c = 0; c < r->budget.n_class; c++) {
         uint32_t n_slot = STK_MAX(r->budget.classes[c].n_slot, r->budget.layers_of[c] * r->header->n_expert);
@@ -348,6 +373,7 @@ static int open_timed(replay *r, const char *path) {
     r->stepper = (stk_stepper){.ops = &stk_virtual_stage,
                                .stage = &r->virtual,
                                .cache = r->cache,
+                               .vram = r->vram,
                                .executor = r->executor,
                                .tally = &r->tally,
                                .cancel = &r->cancel,
@@ -384,6 +410,7 @@ static int open_replay(replay *r, const char *const *paths, uint32_t n) {
 
 static void close_replay(replay *r) {
     stk_executor_close(&r->executor);
+    stk_vram_close(&r->vram);
     stk_virtual_close(&r->virtual);
     stk_chooser_close(&r->chooser);
     stk_prefetch_close(&r->prefetch);
@@ -426,6 +453,10 @@ static int verify(const replay *r, const stk_trace_end *end) {
         {"bytes", end->bytes, s.bytes},
         {"read_bytes", end->read_bytes, s.read_bytes},
         {"cache state", end->cache_hash, stk_cache_hash(r->cache)},
+        {"hits in VRAM", end->n_vram_hit, s.n_vram_hit},
+        {"fetches", end->n_fetch, s.n_fetch},
+        {"returns to RAM", end->n_return, s.n_return},
+        {"VRAM state", end->vram_hash, r->vram ? stk_vram_hash(r->vram) : 0},
     };
     for (size_t i = 0; i < STK_ARRAY_LEN(figures); i++)
         if (figures[i].live != figures[i].replayed)
@@ -479,6 +510,7 @@ static int take_record(replay *r, const stk_trace_record *record) {
     case STK_TRACE_CLEAR:
         stk_virtual_take(&r->virtual);
         stk_virtual_clear(&r->virtual);
+        if (r->vram) STK_TRY(stk_vram_clear(r->vram));
         return stk_cache_clear(r->cache);
     case STK_TRACE_RESIZE: {
         int rc = take_resize(r, &record->resize);

@@ -49,6 +49,7 @@ const char *stk_stage_name(uint32_t stage) {
         [STK_STAGE_ROUTER] = "router",   [STK_STAGE_CACHE] = "cache",     [STK_STAGE_IO] = "io",
         [STK_STAGE_PACK] = "pack",       [STK_STAGE_GATE_UP] = "gate_up", [STK_STAGE_DOWN] = "down",
         [STK_STAGE_COMBINE] = "combine", [STK_STAGE_OUTPUT] = "output",   [STK_STAGE_BARRIER] = "barrier",
+        [STK_STAGE_DEVICE] = "device",
     };
     return stage < STK_N_STAGE ? names[stage] : NULL;
 }

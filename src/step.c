@@ -43,27 +43,60 @@ static int read_ahead(stk_stepper *s, const stk_event *event) {
     int rc = STK_OK, n = s->ops->ahead(s->stage, event, &list);
     if (n <= 0) return n;
     for (int i = 0; i < n; i++)
-        if (list[i].issue) list[i].issue = rc >= 0 && read_one_ahead(s, list[i].key, &rc);
+        if (list[i].issue) list[i].issue = rc >= 0 && !stk_vram_has(s->vram, list[i].key) && read_one_ahead(s, list[i].key, &rc);
     STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_AHEAD, .ahead = {(uint32_t)n, list}}));
     return rc;
 }
 
-/* The reads begin first; the event is on record whatever becomes of them, since the cache has decided it. */
-static int carry_out(stk_stepper *s, const stk_event *event, const stk_decision *list, uint32_t n) {
-    int rc = stk_executor_begin(s->executor, event->layer, event, list, n);
-    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *event}));
+/* An event on its way through the tiers. */
+typedef struct passage {
+    const stk_event *event;
+    stk_event rest;           /* without what is in VRAM */
+    const stk_decision *list; /* [n] of the rest, without what is fetched */
+    uint32_t n;
+    const stk_placed *placed; /* [n_placed] */
+    uint32_t n_placed;
+    bool before_reads; /* reads go into slots that fetches come from */
+} passage;
+
+static int decide(stk_stepper *s, passage *p) {
+    int n = stk_cache_event(s->cache, p->rest.layer, &p->rest, &p->list);
+    if (n < 0) return n;
+    if (s->tally) stk_tally_event(s->tally, p->rest.layer, p->list, (uint32_t)n);
+    p->n = s->vram ? stk_vram_split(s->vram, p->list, (uint32_t)n, &p->list, &p->before_reads) : (uint32_t)n;
+    return STK_OK;
+}
+
+/* What is to be read begins first, then the device, then what is read ahead. */
+static int begin(stk_stepper *s, const passage *p) {
+    uint32_t layer = p->event->layer;
+    if (p->before_reads) STK_TRY(stk_vram_launch(s->vram, layer, p->event, true));
+    STK_TRY(stk_executor_begin(s->executor, layer, p->event, p->list, p->n));
+    return s->vram && !p->before_reads ? stk_vram_launch(s->vram, layer, p->event, false) : STK_OK;
+}
+
+/* The event is on record whatever becomes of its reads, since the cache has decided it. */
+static int carry_out(stk_stepper *s, const passage *p) {
+    int rc = begin(s, p);
+    STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_EVENT, .event = *p->event}));
+    if (p->n_placed) STK_TRY(record(s, &(stk_trace_record){.kind = STK_TRACE_PLACE, .place = {p->n_placed, p->placed}}));
     STK_TRY(rc);
-    STK_TRY(read_ahead(s, event));
+    STK_TRY(read_ahead(s, p->event));
     return stk_executor_finish(s->executor, s->cancel);
 }
 
-static int run_event(stk_stepper *s, const stk_event *event) {
-    const stk_decision *list;
-    int n = stk_cache_event(s->cache, event->layer, event, &list);
-    if (n < 0) return n;
-    if (s->tally) stk_tally_event(s->tally, event->layer, list, (uint32_t)n);
-    int rc = carry_out(s, event, list, (uint32_t)n);
-    if (rc >= 0) return rc;
+/* rc, or the first failure of ending the device's part. */
+static int end_tier(stk_stepper *s, int rc) {
+    const uint8_t *moved;
+    uint32_t n_moved;
+    char why[512] = "";
+    if (rc < 0) snprintf(why, sizeof why, "%s", stk_error_detail());
+    int ended = stk_vram_end(s->vram, &moved, &n_moved);
+    if (ended >= 0 && n_moved) ended = record(s, &(stk_trace_record){.kind = STK_TRACE_MOVED, .moved = {n_moved, moved}});
+    return rc < 0 ? stk_fail(rc, "%s", why) : ended;
+}
+
+static int give_up(stk_stepper *s, int rc) {
     char why[512];
     snprintf(why, sizeof why, "%s", stk_error_detail());
     const uint32_t *lost;
@@ -77,6 +110,16 @@ static int run_event(stk_stepper *s, const stk_event *event) {
 static void note_dense(stk_stepper *s, uint32_t layer, uint64_t begin_ns, uint64_t end_ns) {
     if (!stk_timeline_on(s->timeline)) return;
     stk_timeline_put(s->timeline, (stk_work){begin_ns, end_ns, .kind = STK_WORK_DENSE, .layer = layer, .expert = UINT32_MAX});
+}
+
+static int run_event(stk_stepper *s, const stk_event *event) {
+    passage p = {.event = event, .rest = *event};
+    if (s->vram) STK_TRY(stk_vram_begin(s->vram, event->layer, event, &p.rest, &p.placed, &p.n_placed));
+    int rc = decide(s, &p);
+    bool decided = rc >= 0;
+    if (decided) rc = carry_out(s, &p);
+    if (s->vram) rc = end_tier(s, rc);
+    return rc < 0 && decided ? give_up(s, rc) : rc;
 }
 
 static int run_layer(stk_stepper *s, const stk_trace_step *step, uint32_t layer) {
@@ -131,6 +174,20 @@ int stk_stepper_run(stk_stepper *s, const stk_trace_step *step) {
     return failed < 0 ? failed : rc;
 }
 
+/* A lookup that finds its expert in VRAM is a hit; RAM's cache never hears of it. */
+static void count_tier(const stk_stepper *s, stk_stats *out) {
+    stk_vram_counters t;
+    stk_vram_get_counters(s->vram, &t);
+    out->n_lookup += t.n_hit;
+    out->n_hit += t.n_hit;
+    out->n_pair += t.n_pair;
+    out->n_vram_hit = t.n_hit;
+    out->n_fetch = t.n_fetch;
+    out->n_fetch_failed = t.n_fetch_failed;
+    out->n_return = t.n_return;
+    out->n_host = t.n_host;
+}
+
 void stk_stepper_count(const stk_stepper *s, stk_stats *out) {
     stk_cache_counters c;
     stk_executor_stats x;
@@ -156,4 +213,5 @@ void stk_stepper_count(const stk_stepper *s, stk_stats *out) {
                        .arrive_ns = x.arrive_ns,
                        .wait_ns = x.wait_ns,
                        .trace_ns = s->trace_ns};
+    if (s->vram) count_tier(s, out);
 }

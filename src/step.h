@@ -11,6 +11,7 @@
 #include "tally.h"
 #include "timeline.h"
 #include "traces/trace.h"
+#include "vram.h"
 
 typedef struct stk_stage_ops {
     /* Takes in the step's tokens (embedding). */
@@ -32,6 +33,7 @@ typedef struct stk_stepper {
     void *stage;
     stk_cache *cache;
     stk_executor *executor;
+    stk_vram *vram;          /* experts in VRAM; NULL: there is no such tier */
     stk_cost *cost;          /* corrected by what steps take; NULL: left alone */
     stk_trace_writer *trace; /* NULL: none */
     stk_tally *tally;        /* counts decisions by layer and phase; NULL: nobody does */

@@ -50,6 +50,7 @@ enum {
     STK_ECANCELED = -8,    /* stk_cancel was called, or a progress callback asked for it */
     STK_ENOSPC = -9,       /* a disk is full */
     STK_ESTATE = -10,      /* the object is not in a state that allows the call */
+    STK_ELOST = -11,       /* the device is lost; only another engine, without it, can go on */
 };
 
 /* A short name of an error code. Never NULL. */
@@ -379,12 +380,20 @@ typedef struct stk_engine_options {
     const stk_policy_hooks *hooks; /* NULL, or a policy of your own instead of `policy`; copied, what it points to is not */
     const char *warm;              /* NULL, or the file that keeps from run to run what the cache and the predictor know */
     uint32_t no_watch;             /* non-zero: nothing is turned off because it does not pay */
-    uint32_t reserved3;
+    uint32_t n_cpu_layers;         /* the first layers, whose attention and dense products stay on the CPU; the output, too, where
+                                      they are all */
     const stk_predictor_hooks *predictor_hooks; /* NULL, or a predictor of your own instead of `predictor`; copied likewise */
-    const char *scope;   /* NULL: "global", one cache for all experts of a size; "layer": one for each layer */
-    const char *profile; /* NULL, or a file of stk_tune: what is NULL or 0 here of ram_bytes, policy, scope, predictor (with
-                            predict_depth) is as it says */
+    const char *scope;       /* NULL: "global", one cache for all experts of a size; "layer": one for each layer */
+    const char *profile;     /* NULL, or a file of stk_tune: what is NULL or 0 here of ram_bytes, policy, scope, predictor (with
+                                predict_depth) is as it says */
+    const char *device;      /* NULL or "auto": "cuda" where there is a GPU; "emu": one emulated on the CPU; "none" */
+    const char *vram_policy; /* of the experts in VRAM; NULL: "lfu" */
+    uint64_t vram_bytes;     /* bytes of expert slots in VRAM; 0: what is free, less a margin; STK_NO_VRAM: none */
+    uint64_t vram_cap_bytes; /* most that is taken of the device in all; 0: what is free */
+    uint64_t pin_bytes;      /* of expert slots in RAM that are pinned; the others are copied through staging */
+    uint64_t staging_bytes;  /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 4 MiB */
 } stk_engine_options;
+#define STK_NO_VRAM UINT64_MAX
 /* Sets the first `struct_bytes` bytes of *options, sizeof *options of the caller, to the defaults, struct_bytes among them, and
  * none behind. So do the other stk_..._options_default(). */
 STK_API void stk_engine_options_default(stk_engine_options *options, size_t struct_bytes);
@@ -425,6 +434,15 @@ typedef struct stk_memory_info {
     const char *predictor;  /* in use, likewise; "none": nothing is read ahead */
     uint32_t predict_depth; /* layers that it looks ahead; 0: none */
     uint32_t reserved;
+    const char *device;        /* NULL: none */
+    uint64_t vram_bytes;       /* expert slots in VRAM */
+    uint64_t vram_dense_bytes; /* on the device, besides: dense weights, KV pages, buffers */
+    uint64_t vram_kv_bytes;
+    uint64_t vram_buffer_bytes;
+    uint64_t vram_free_bytes; /* what was free under the cap before */
+    uint64_t pinned_bytes;    /* memory of the host that is pinned, staging included */
+    uint32_t n_device_layer;  /* layers whose attention and dense products the device has */
+    uint32_t n_vram_slot;     /* VRAM slots of all classes */
 } stk_memory_info;
 STK_API int stk_engine_get_memory(const stk_engine *engine, stk_memory_info *info);
 
@@ -480,10 +498,15 @@ STK_API void stk_cancel(stk_engine *engine);
  * router. */
 STK_API int stk_force_route(stk_engine *engine, int32_t layer, const uint16_t *ids, uint32_t k);
 /* For experiments and tests: STK_PLACE_... for all experts from the next step on. */
-enum { STK_PLACE_AUTO, STK_PLACE_CPU };
+enum {
+    STK_PLACE_AUTO,
+    STK_PLACE_CPU,    /* the CPU, also for what is in VRAM */
+    STK_PLACE_DEVICE, /* the device, as far as its slots and its staging go: what RAM has is fetched, whatever the policy */
+    STK_PLACE_RANDOM, /* either, drawn for each expert of each event */
+};
 STK_API int stk_force_placement(stk_engine *engine, uint32_t place);
-/* Which experts of a layer are in the cache: writes at most `cap` flags, 1 or 0, and returns the number of experts, 0 for a layer
- * without any. Errors: STK_EINVAL. */
+/* Which experts of a layer are in memory: writes at most `cap` flags, 1 in RAM, 2 in VRAM, 0 in neither, and returns the number
+ * of experts, 0 for a layer without any. Errors: STK_EINVAL. */
 STK_API int64_t stk_get_residency(const stk_engine *engine, uint32_t layer, uint8_t *resident, size_t cap);
 /* Drops every expert from the cache (a cold start). */
 STK_API int stk_engine_drop_experts(stk_engine *engine);
@@ -513,6 +536,14 @@ typedef struct stk_stats {
     uint64_t n_prefetch;      /* experts read ahead of their use */
     uint64_t n_prefetch_used; /* of these, those that an event used before they left */
     uint64_t n_switch;        /* times that the watch turned a technique off, or on again */
+    uint64_t n_vram_hit;      /* of the hits, those in VRAM */
+    uint64_t n_fetch;         /* experts copied from RAM to VRAM */
+    uint64_t n_fetch_failed;  /* of these, copies that failed: the CPU computed the expert */
+    uint64_t n_return;        /* experts that left VRAM and went back to RAM */
+    uint64_t n_host;          /* lookups in VRAM that the CPU computed */
+    uint64_t up_bytes;        /* expert bytes copied to the device, and from it */
+    uint64_t down_bytes;
+    uint64_t device_ns; /* waiting for the device with nothing left to compute */
 } stk_stats;
 STK_API int stk_engine_get_stats(const stk_engine *engine, stk_stats *stats);
 STK_API int stk_engine_reset_stats(stk_engine *engine);
@@ -538,6 +569,7 @@ enum {
     STK_STAGE_COMBINE,  /* weighted sum of the experts' outputs */
     STK_STAGE_OUTPUT,   /* final norm and logits */
     STK_STAGE_BARRIER,  /* waiting for the other threads */
+    STK_STAGE_DEVICE,   /* layers of the device, and waiting for it */
     STK_N_STAGE
 };
 /* A short name, such as "gate_up"; NULL beyond the last. */
@@ -649,8 +681,9 @@ STK_API int stk_get_machine(stk_machine_info *info);
 /* One thing that was looked at: its name, what was found, and what to do about it ("" where nothing is to be done). */
 enum { STK_FINDING_OK, STK_FINDING_NOTE, STK_FINDING_PROBLEM };
 typedef void (*stk_finding_fn)(void *user, int level, const char *topic, const char *found, const char *advice);
-/* Looks at what speed depends on: kernels, cores, memory, huge pages, locking, io_uring; and with `path`, a model or any file on
- * its drive, at direct reads and read-ahead there. Errors: STK_EIO (the file). */
+/* Looks at what speed depends on: kernels, cores and their quota, NUMA nodes, GPUs on the bus with their link and driver, memory,
+ * huge pages, locking, io_uring; and with `path`, a model or any file on its drive, at direct reads, read-ahead, the file system
+ * and the speed of reads there, which takes up to a second or so. Errors: STK_EIO (the file), STK_ENOMEM. */
 STK_API int stk_doctor(const char *path, stk_finding_fn fn, void *user);
 
 typedef struct stk_calibrate_options {

@@ -206,8 +206,7 @@ static void cancel(stk_store *s, uint32_t key) {
     for (uint32_t p = 0; p < STK_N_PART; p++) stk_io_cancel(s->io, tag_of(key, p));
 }
 
-/* The slot of an expert that is still coming goes to another. */
-static int give_up(stk_store *s, uint32_t key) {
+int stk_store_vacate(stk_store *s, uint32_t key) {
     if (key == STK_NO_KEY || s->flights[key].missing == NO_PART) return STK_OK;
     cancel(s, key);
     while (s->flights[key].n_reading) STK_TRY(collect(s, true));
@@ -221,13 +220,13 @@ static int give_up(stk_store *s, uint32_t key) {
 /* The flight is there before anything can fail, so that drain lists the expert. */
 int stk_store_read(stk_store *s, uint32_t layer, const stk_decision *d, uint32_t index) {
     s->flights[d->key] = (flight){.layer = layer, .slot = d->slot, .index = index, .missing = ALL_PARTS};
-    STK_TRY(give_up(s, d->victim));
+    STK_TRY(stk_store_vacate(s, d->victim));
     return start(s, d->key, STK_IO_DEMAND);
 }
 
 int stk_store_prefetch(stk_store *s, uint32_t layer, const stk_decision *d) {
     s->flights[d->key] = (flight){.layer = layer, .slot = d->slot, .index = NOBODY, .missing = ALL_PARTS};
-    STK_TRY(give_up(s, d->victim));
+    STK_TRY(stk_store_vacate(s, d->victim));
     return start(s, d->key, STK_IO_PREFETCH);
 }
 

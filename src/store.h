@@ -35,6 +35,8 @@ int stk_store_read(stk_store *store, uint32_t layer, const stk_decision *d, uint
 /* Starts reading an expert ahead of its use; behind all demand, and without an arrival. A failure is told to nobody: the expert
  * is read again when it is wanted. */
 int stk_store_prefetch(stk_store *store, uint32_t layer, const stk_decision *d) STK_CHECKED;
+/* The slot of an expert that may still be coming goes to another (STK_NO_KEY: it was free). */
+int stk_store_vacate(stk_store *store, uint32_t key) STK_CHECKED;
 /* Decision `index` hit an expert that was prefetched: 1 when it is there, 0 when it will be an arrival (its read is demand from
  * here on). */
 int stk_store_want(stk_store *store, const stk_decision *d, uint32_t index) STK_CHECKED;

@@ -17,7 +17,16 @@ uint64_t stk_tiers_read_bytes(const stk_trace_header *h, uint32_t layer, uint32_
     return bytes;
 }
 
-/* A cache of `bytes`. In VRAM nothing is in transit: what may not stay goes through staging, which is not part of the budget. */
+/* As many slots for each class as experts of its layers have been placed. */
+static void size_by_placement(const stk_tiers *t, stk_budget *b) {
+    const stk_trace_header *h = t->c.header;
+    for (uint32_t c = 0; c < b->n_class; c++) b->classes[c].n_slot = 0;
+    for (uint32_t key = 0; key < h->n_layer * h->n_expert; key++)
+        b->classes[b->layer_class[key / h->n_expert]].n_slot += t->placed[key];
+}
+
+/* A cache of `bytes`. In VRAM nothing is in transit: what may not stay goes through staging, which is not part of the budget; and
+ * layers that have used more of their experts get more slots, where that is known. */
 static int open_cache(stk_tiers *t, uint64_t bytes, const char *policy, bool by_layer, bool vram, stk_cache **out) {
     const stk_trace_header *h = t->c.header;
     const stk_policy_ops *ops = stk_policy_find(policy);
@@ -28,6 +37,7 @@ static int open_cache(stk_tiers *t, uint64_t bytes, const char *policy, bool by_
     int rc = stk_budget_open(&b, h, &o, !vram && ops->admit);
     if (rc < 0) return stk_fail_in(rc, "%s", vram ? "VRAM" : "RAM");
     *(vram ? &t->vram_slot_bytes : &t->ram_slot_bytes) = b.ram_bytes;
+    if (vram && by_layer && t->c.uses) size_by_placement(t, &b);
     rc = stk_cache_open(out, &(stk_cache_config){.n_layer = h->n_layer,
                                                  .n_expert = h->n_expert,
                                                  .k = h->k,
@@ -109,11 +119,16 @@ static bool has_cache(const stk_mode *mode) { return mode->placement <= STK_PLAC
 static int open_vram(stk_tiers *t) {
     uint64_t left = t->c.vram_bytes;
     bool by_layer = t->c.mode->placement == STK_PLACE_LAYER;
-    const char *policy = t->c.mode->policy ? t->c.mode->policy : t->c.policy ? t->c.policy : "lrfu";
+    const char *policy = t->c.mode->policy ? t->c.mode->policy : t->c.policy ? t->c.policy : "learned";
     if (t->c.mode->placement == STK_PLACE_PROFILE && !t->c.uses)
         return stk_fail(STK_EINVAL, "mode %s places experts by what other sequences used: name a trace of those (--uses-from)",
                         t->c.mode->name);
     if (t->c.vram_bytes == 0) return STK_OK;
+    if (has_cache(t->c.mode) && by_layer && t->c.uses) {
+        STK_TRY(place_used(t, &left));
+        STK_TRY(open_cache(t, t->c.vram_bytes, policy, true, true, &t->vram));
+        return warm(t);
+    }
     if (has_cache(t->c.mode)) {
         STK_TRY(open_cache(t, t->c.vram_bytes, policy, by_layer, true, &t->vram));
         left = t->vram_slot_bytes;

@@ -43,8 +43,10 @@ void stk_virtual_close(stk_virtual *v) {
     v->ahead = NULL;
 }
 
+static bool is_tiers(const stk_trace_record *r) { return r->kind == STK_TRACE_PLACE || r->kind == STK_TRACE_MOVED; }
+
 int stk_virtual_peek(stk_virtual *v, const stk_trace_record **record) {
-    if (!v->have && !v->ended) {
+    while (!v->ended && (!v->have || (is_tiers(&v->record) && !v->tiered))) {
         int rc = stk_source_read(v->source, &v->record);
         if (rc < 0) return rc;
         v->have = rc == 1;
@@ -105,15 +107,14 @@ void stk_virtual_set_timeline(stk_virtual *v, stk_timeline *timeline) {
     v->drive.user = v;
 }
 
-/* Forgets the reads of an expert. */
-static void forget(stk_virtual *v, uint32_t key) {
+void stk_virtual_forget(stk_virtual *v, uint32_t key) {
     for (uint32_t p = 0; p < v->header->n_part; p++) stk_virtual_drive_cancel(&v->drive, read_of(v, key, p));
     v->flights[key] = (stk_virtual_flight){0};
 }
 
 static void submit(stk_virtual *v, uint32_t layer, const stk_decision *d, uint32_t index, enum stk_io_class cls) {
     const stk_trace_extent *x = extents_of(v, layer, d->expert);
-    if (d->victim != STK_NO_KEY && v->flights[d->victim].n_missing) forget(v, d->victim);
+    if (d->victim != STK_NO_KEY && v->flights[d->victim].n_missing) stk_virtual_forget(v, d->victim);
     stk_virtual_drive_advance(&v->drive, (uint64_t)v->now_ns);
     v->flights[d->key] = (stk_virtual_flight){
         .n_missing = v->header->n_part, .up_missing = UP_PARTS, .index = index, .ahead = cls == STK_IO_PREFETCH};
@@ -237,7 +238,7 @@ static uint32_t drain(void *world, const uint32_t **keys) {
     stk_virtual *v = world;
     v->n_arrival = 0;
     for (uint32_t key = 0; key < v->header->n_layer * v->header->n_expert; key++)
-        if (v->flights[key].n_missing) forget(v, key);
+        if (v->flights[key].n_missing) stk_virtual_forget(v, key);
     *keys = NULL;
     return 0;
 }
@@ -268,7 +269,7 @@ static int take_drops(stk_virtual *v) {
             v->dropped_read_bytes += asked;
         }
         STK_TRY(stk_cache_drop(v->cache, key));
-        forget(v, key);
+        stk_virtual_forget(v, key);
         stk_virtual_take(v);
     }
     if (rc == 1 && r->kind == STK_TRACE_ABORT) {

@@ -45,6 +45,7 @@ typedef struct stk_virtual {
     stk_ahead *ahead;     /* [STK_TRACE_AHEAD_MAX * n_expert] what the recorded run said of events to come */
     uint32_t n_tok;       /* of the step */
     uint64_t dropped_bytes, dropped_read_bytes; /* of experts that the executor counted and the live run lost */
+    bool tiered;                                /* a tier takes PLACE and MOVED; else they are passed over */
     stk_trace_record record;                    /* the next one, if have */
     bool have, ended;
 } stk_virtual;
@@ -65,5 +66,9 @@ void stk_virtual_clear(stk_virtual *v);
 
 extern const stk_stage_ops stk_virtual_stage;
 extern const stk_world_ops stk_virtual_world;
+extern const stk_vram_ops stk_virtual_vram; /* virtual_vram.c: what the trace says */
+
+/* Forgets the reads of an expert whose slot another gets. */
+void stk_virtual_forget(stk_virtual *v, uint32_t key);
 
 #endif

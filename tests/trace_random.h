@@ -28,6 +28,8 @@ typedef struct trace_input {
     float weights[TR_BATCH * TR_K], top_scores[TR_BATCH * TR_EXPERT];
     uint32_t counts[TR_EXPERT];
     stk_ahead ahead[STK_TRACE_AHEAD_MAX * TR_EXPERT];
+    stk_placed placed[TR_EXPERT];
+    uint8_t moved[TR_EXPERT];
     stk_trace_slots slots[TR_CLASS];
     stk_trace_record record;
 } trace_input;
@@ -142,6 +144,16 @@ static inline void tr_event(trace_input *t, uint32_t layer, uint32_t k, uint32_t
 }
 
 /* Probabilities are such as a file can hold. */
+/* Where experts were computed, and what became of copies. */
+static inline void tr_place(trace_input *t, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) t->placed[i] = (stk_placed){tr_below(t, TR_LAYER * TR_EXPERT), (uint8_t)tr_below(t, 2)};
+    t->record = (stk_trace_record){.kind = STK_TRACE_PLACE, .place = {n, t->placed}};
+}
+static inline void tr_moved(trace_input *t, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) t->moved[i] = (uint8_t)tr_below(t, 4);
+    t->record = (stk_trace_record){.kind = STK_TRACE_MOVED, .moved = {n, t->moved}};
+}
+
 static inline void tr_ahead(trace_input *t, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         t->ahead[i] = (stk_ahead){tr_below(t, TR_LAYER * TR_EXPERT), (float)tr_below(t, 128) / 127.0f, tr_below(t, 2) != 0};
@@ -151,7 +163,7 @@ static inline void tr_ahead(trace_input *t, uint32_t n) {
 /* Record number i of an endless run: its content depends on the seed and i in order, so that a second input repeats it. */
 static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
     static const uint32_t n_tops[] = {TR_TOP, TR_TOP, TR_TOP, 0, TR_K, 3, TR_EXPERT};
-    uint32_t what = i == 0 ? 0 : tr_below(t, 46);
+    uint32_t what = i == 0 ? 0 : tr_below(t, 48);
     if (what < 8)
         tr_step(t, i, tr_below(t, 3) ? 1 : 1 + tr_below(t, TR_BATCH));
     else if (what < 37)
@@ -170,6 +182,10 @@ static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
         t->record = (stk_trace_record){.kind = STK_TRACE_SWITCH, .toggle = {tr_below(t, STK_TECHNIQUE_MAX + 1), tr_below(t, 2)}};
     else if (what < 43)
         tr_ahead(t, tr_below(t, 4) ? tr_below(t, 20) : tr_below(t, STK_TRACE_AHEAD_MAX * TR_EXPERT + 1));
+    else if (what == 46)
+        tr_place(t, 1 + tr_below(t, TR_EXPERT));
+    else if (what == 47)
+        tr_moved(t, 1 + tr_below(t, TR_EXPERT));
     else {
         t->record = (stk_trace_record){.kind = STK_TRACE_COST};
         for (uint32_t j = 0; j < STK_TRACE_N_COST; j++) t->record.cost[j] = (double)tr_u64(t) * 0x1p-40;
@@ -180,7 +196,9 @@ static inline const stk_trace_record *tr_next(trace_input *t, uint32_t i) {
 static inline const stk_trace_record *tr_end(trace_input *t) {
     t->record = (stk_trace_record){.kind = STK_TRACE_END};
     uint64_t *numbers = &t->record.end.n_event;
-    for (size_t i = 0; i < sizeof t->record.end / sizeof *numbers; i++) numbers[i] = tr_number(t);
+    /* Without a tier in VRAM, as the header has it. */
+    size_t n = (offsetof(stk_trace_end, n_vram_hit)) / sizeof *numbers;
+    for (size_t i = 0; i < n; i++) numbers[i] = tr_number(t);
     return &t->record;
 }
 
@@ -220,6 +238,12 @@ static inline bool tr_same(const stk_trace_record *a, const stk_trace_record *b)
         return a->resize.ram_bytes == b->resize.ram_bytes &&
                tr_same_array(a->resize.classes, b->resize.classes, TR_CLASS * sizeof *a->resize.classes);
     case STK_TRACE_SWITCH: return a->toggle.technique == b->toggle.technique && a->toggle.on == b->toggle.on;
+    case STK_TRACE_PLACE:
+        for (uint32_t i = 0; i < STK_MIN(a->place.n, b->place.n); i++)
+            if (a->place.list[i].key != b->place.list[i].key || a->place.list[i].where != b->place.list[i].where) return false;
+        return a->place.n == b->place.n;
+    case STK_TRACE_MOVED:
+        return a->moved.n == b->moved.n && (a->moved.n == 0 || memcmp(a->moved.list, b->moved.list, a->moved.n) == 0);
     case STK_TRACE_CLEAR: return true;
     case STK_TRACE_DROP: return a->drop_key == b->drop_key;
     case STK_TRACE_ABORT: return a->abort_step == b->abort_step;

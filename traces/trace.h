@@ -38,6 +38,8 @@ typedef struct stk_trace_header {
     const char *model, *policy, *params, *io; /* "" for none */
     const void *state;                        /* [state_bytes] of the cache at the start (stk_cache_save); NULL: it was empty */
     uint64_t state_bytes;
+    const uint32_t *vram_slots; /* [n_class] of a tier on a device; NULL: there was none */
+    const char *vram_policy;    /* of that tier; NULL without one */
 } stk_trace_header;
 
 /* Measured costs of the run, for predicting times: written at the end, corrected while running (src/cost.h gives them meaning).
@@ -54,7 +56,9 @@ enum stk_trace_kind {
     STK_TRACE_COST,
     STK_TRACE_END,
     STK_TRACE_RESIZE,
-    STK_TRACE_SWITCH
+    STK_TRACE_SWITCH,
+    STK_TRACE_PLACE,
+    STK_TRACE_MOVED
 };
 
 typedef struct stk_trace_step {
@@ -71,9 +75,22 @@ typedef struct stk_trace_ahead {
 } stk_trace_ahead;
 enum { STK_TRACE_AHEAD_MAX = 4 };
 
-/* Counters at the end of the run, to be compared by a verifying replay. */
+/* Where the experts of the latest event were computed, other than by the rule (in VRAM: on the device; else: on the CPU). */
+typedef struct stk_trace_place {
+    uint32_t n; /* at most n_expert */
+    const stk_placed *list;
+} stk_trace_place;
+
+/* What became of the copies that the latest PLACE asked for, of each in turn: bits of enum stk_moved. */
+typedef struct stk_trace_moved {
+    uint32_t n;
+    const uint8_t *list;
+} stk_trace_moved;
+
+/* Counters at the end of the run, to be compared by a verifying replay; those of VRAM are 0 without that tier. */
 typedef struct stk_trace_end {
     uint64_t n_event, n_lookup, n_pair, n_hit, n_miss, n_evict, n_wave, bytes, read_bytes, cache_hash;
+    uint64_t n_vram_hit, n_fetch, n_return, vram_hash;
 } stk_trace_end;
 
 /* Between steps the classes were given other numbers of slots. */
@@ -97,9 +114,11 @@ typedef struct stk_trace_record {
     union {
         stk_trace_step step;
         stk_event event;       /* of the latest step; see below */
-        stk_trace_ahead ahead; /* at the latest event, whose arrays it leaves as they are */
-        uint32_t drop_key;     /* the expert with this key never arrived and was evicted here */
-        uint64_t abort_step;   /* this step returned an error: its positions were taken back */
+        stk_trace_ahead ahead; /* at the latest event, whose arrays it leaves as they are; so do the next two */
+        stk_trace_place place;
+        stk_trace_moved moved;
+        uint32_t drop_key;   /* the expert with this key never arrived and was evicted here */
+        uint64_t abort_step; /* this step returned an error: its positions were taken back */
         double cost[STK_TRACE_N_COST];
         stk_trace_end end;
         stk_trace_resize resize;

@@ -45,6 +45,8 @@ enum trace_tag {
     TRACE_TAG_AHEAD,
     TRACE_TAG_RESIZE,
     TRACE_TAG_SWITCH,
+    TRACE_TAG_PLACE = 20,
+    TRACE_TAG_MOVED,
 };
 
 /* Flags of an event. */

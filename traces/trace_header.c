@@ -3,7 +3,7 @@
 
 #include "traces/trace_format.h"
 
-enum { N_TEXT = 4, CLASS_BYTES = 30, LAYER_BYTES = 10, EXTENT_BYTES = 30, FIXED_BYTES = 128 };
+enum { N_TEXT = 4, CLASS_BYTES = 40, LAYER_BYTES = 10, EXTENT_BYTES = 30, FIXED_BYTES = 128 };
 
 static uint64_t n_extent(const stk_trace_header *h) { return (uint64_t)h->n_layer * h->n_expert * h->n_part; }
 
@@ -42,6 +42,8 @@ int stk_trace_header_check(const stk_trace_header *h) {
     const char *const texts[N_TEXT] = {h->model, h->policy, h->params, h->io};
     for (uint32_t i = 0; i < N_TEXT; i++)
         if (strlen(texts[i]) > TRACE_MAX_TEXT) return stk_fail(STK_EINVAL, "a text of %zu bytes", strlen(texts[i]));
+    if (h->vram_slots && strlen(h->vram_policy) > TRACE_MAX_TEXT)
+        return stk_fail(STK_EINVAL, "a text of %zu bytes", strlen(h->vram_policy));
     if (h->state_bytes > TRACE_MAX_STATE)
         return stk_fail(STK_EINVAL, "a start state of %llu bytes; at most %d are supported", (unsigned long long)h->state_bytes,
                         TRACE_MAX_STATE);
@@ -50,7 +52,7 @@ int stk_trace_header_check(const stk_trace_header *h) {
 
 size_t stk_trace_header_bytes(const stk_trace_header *h) {
     return FIXED_BYTES + N_TEXT * (size_t)TRACE_MAX_TEXT + CLASS_BYTES * (size_t)h->n_class + LAYER_BYTES * (size_t)h->n_layer +
-           EXTENT_BYTES * (size_t)n_extent(h) + (size_t)h->state_bytes;
+           EXTENT_BYTES * (size_t)n_extent(h) + (size_t)h->state_bytes + (size_t)TRACE_MAX_TEXT;
 }
 
 size_t stk_trace_record_bytes(const stk_trace_header *h) {
@@ -91,6 +93,10 @@ size_t stk_trace_header_put(uint8_t *out, const stk_trace_header *h) {
     }
     p = put_varint(p, h->state_bytes);
     if (h->state_bytes) p = put_bytes(p, h->state, (size_t)h->state_bytes);
+    if (h->vram_slots) {
+        p = put_text(p, h->vram_policy);
+        for (uint32_t i = 0; i < h->n_class; i++) p = put_varint(p, h->vram_slots[i]);
+    }
     return (size_t)(p - out);
 }
 
@@ -135,12 +141,24 @@ static void get_arrays(trace_in *in, const stk_trace_header *h, stk_trace_class 
 static int get_state(trace_in *in, stk_trace_header *h) {
     if (!in_left(in)) return 0;
     h->state_bytes = get_u32(in, TRACE_MAX_STATE);
-    if (in->bad || h->state_bytes != in_left(in)) return stk_fail(STK_EFORMAT, "the header's start state is malformed");
+    if (in->bad || h->state_bytes > in_left(in)) return stk_fail(STK_EFORMAT, "the header's start state is malformed");
     if (!h->state_bytes) return 0;
     void *state = malloc((size_t)h->state_bytes);
     if (!state) return stk_fail(STK_ENOMEM, "out of memory for the header");
     get_bytes(in, state, (size_t)h->state_bytes);
     h->state = state;
+    return 0;
+}
+
+/* What a run with a tier on a device has besides. */
+static int get_tier(trace_in *in, stk_trace_header *h) {
+    if (!in_left(in)) return 0;
+    uint32_t *slots = calloc(h->n_class, sizeof *slots);
+    h->vram_slots = slots;
+    h->vram_policy = get_text(in);
+    if (in->bad) return stk_fail(STK_EFORMAT, "a text of the header is malformed");
+    if (!slots || !h->vram_policy) return stk_fail(STK_ENOMEM, "out of memory for the header");
+    for (uint32_t i = 0; i < h->n_class; i++) slots[i] = get_u32(in, UINT32_MAX);
     return 0;
 }
 
@@ -159,6 +177,8 @@ static int get_body(trace_in *in, stk_trace_header *h) {
     get_arrays(in, h, classes, layer_class, model_layer, extents);
     if (in->bad) return stk_fail(STK_EFORMAT, "the header is malformed");
     STK_TRY(get_state(in, h));
+    STK_TRY(get_tier(in, h));
+    if (in->bad || in_left(in)) return stk_fail(STK_EFORMAT, "the header is malformed");
     return check_layers(h) < 0 ? STK_EFORMAT : 0;
 }
 
@@ -187,8 +207,8 @@ int stk_trace_header_get(const uint8_t *data, size_t bytes, stk_trace_header *he
 }
 
 void stk_trace_header_free(stk_trace_header *h) {
-    const void *const owned[] = {h->classes, h->layer_class, h->model_layer, h->extents, h->model,
-                                 h->policy,  h->params,      h->io,          h->state};
+    const void *const owned[] = {h->classes, h->layer_class, h->model_layer, h->extents,    h->model,      h->policy,
+                                 h->params,  h->io,          h->state,       h->vram_slots, h->vram_policy};
     for (size_t i = 0; i < STK_ARRAY_LEN(owned); i++) free((void *)owned[i]);
     *h = (stk_trace_header){0};
 }

@@ -37,7 +37,7 @@ struct stk_trace_reader {
     uint64_t step_check; /* of the latest STEP, for its repetitions */
     stk_trace_step step;
     array seq, pos, token, logits;
-    array ids, weights, top_ids, top_scores, ahead, slots;
+    array ids, weights, top_ids, top_scores, ahead, slots, place;
     trace_count count;
 
     bool ended; /* the END record was returned */
@@ -227,10 +227,38 @@ static int get_event(stk_trace_reader *r, stk_event *e) {
     return 0;
 }
 
-static void get_end(trace_in *in, stk_trace_end *e) {
+static void get_end(trace_in *in, stk_trace_end *e, bool tier) {
     uint64_t *const numbers[] = {&e->n_event, &e->n_lookup, &e->n_pair, &e->n_hit,      &e->n_miss,
                                  &e->n_evict, &e->n_wave,   &e->bytes,  &e->read_bytes, &e->cache_hash};
+    uint64_t *const of_tier[] = {&e->n_vram_hit, &e->n_fetch, &e->n_return, &e->vram_hash};
     for (size_t i = 0; i < STK_ARRAY_LEN(numbers); i++) *numbers[i] = get_varint(in);
+    for (size_t i = 0; i < STK_ARRAY_LEN(of_tier); i++) *of_tier[i] = tier ? get_varint(in) : 0;
+}
+
+/* Entries take a byte each, and what is allocated is in proportion to what is there; so below. */
+static int get_place(stk_trace_reader *r, stk_trace_place *a) {
+    trace_in *in = &r->in;
+    uint32_t n = a->n = get_u32(in, r->header.n_expert);
+    if (in->bad || n > in_left(in)) return malformed(r, "cut short or out of range");
+    STK_TRY(grow(&r->place, n, sizeof(stk_placed)));
+    stk_placed *list = r->place.data;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t x = get_varint(in);
+        list[i] = (stk_placed){(uint32_t)(x >> 1), x & 1};
+        if (x >> 1 >= (uint64_t)r->header.n_layer * r->header.n_expert) in_fail(in);
+    }
+    a->list = list;
+    return 0;
+}
+
+static int get_moved(stk_trace_reader *r, stk_trace_moved *a) {
+    trace_in *in = &r->in;
+    uint32_t n = a->n = get_u32(in, r->header.n_expert);
+    if (in->bad || n > in_left(in)) return malformed(r, "cut short or out of range");
+    STK_TRY(grow(&r->place, n, 1));
+    if (n) get_bytes(in, r->place.data, n);
+    a->list = r->place.data;
+    return 0;
 }
 
 /* Entries take at least two bytes each, so what is allocated is in proportion to what is there. */
@@ -297,6 +325,14 @@ static int get_record(stk_trace_reader *r, stk_trace_record *out) {
         out->kind = STK_TRACE_AHEAD;
         STK_TRY(get_ahead(r, &out->ahead));
         break;
+    case TRACE_TAG_PLACE:
+        out->kind = STK_TRACE_PLACE;
+        STK_TRY(get_place(r, &out->place));
+        break;
+    case TRACE_TAG_MOVED:
+        out->kind = STK_TRACE_MOVED;
+        STK_TRY(get_moved(r, &out->moved));
+        break;
     case TRACE_TAG_DROP:
         out->kind = STK_TRACE_DROP;
         out->drop_key = get_u32(in, r->header.n_layer * r->header.n_expert - 1);
@@ -310,17 +346,14 @@ static int get_record(stk_trace_reader *r, stk_trace_record *out) {
         get_switch(in, &out->toggle);
         break;
     case TRACE_TAG_CLEAR: out->kind = STK_TRACE_CLEAR; break;
-    case TRACE_TAG_ABORT:
-        out->kind = STK_TRACE_ABORT;
-        out->abort_step = get_varint(in);
-        break;
+    case TRACE_TAG_ABORT: *out = (stk_trace_record){.kind = STK_TRACE_ABORT, .abort_step = get_varint(in)}; break;
     case TRACE_TAG_COST:
         out->kind = STK_TRACE_COST;
         get_bytes(in, out->cost, sizeof out->cost);
         break;
     case TRACE_TAG_END:
         out->kind = STK_TRACE_END;
-        get_end(in, &out->end);
+        get_end(in, &out->end, r->header.vram_slots != NULL);
         r->ended = true;
         break;
     default: return malformed(r, "of no known kind");
@@ -416,8 +449,8 @@ void stk_trace_reader_close(stk_trace_reader **reader) {
     if (r->fd >= 0) close(r->fd);
     ZSTD_freeDCtx(r->zstd);
     stk_trace_header_free(&r->header);
-    const array *const arrays[] = {&r->packed, &r->raw,     &r->seq,     &r->pos,        &r->token, &r->logits,
-                                   &r->ids,    &r->weights, &r->top_ids, &r->top_scores, &r->ahead, &r->slots};
+    const array *const arrays[] = {&r->packed,  &r->raw,     &r->seq,        &r->pos,   &r->token, &r->logits, &r->ids,
+                                   &r->weights, &r->top_ids, &r->top_scores, &r->ahead, &r->slots, &r->place};
     for (size_t i = 0; i < STK_ARRAY_LEN(arrays); i++) free(arrays[i]->data);
     stk_trace_count_close(&r->count);
     free(r->path);

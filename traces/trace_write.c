@@ -29,6 +29,7 @@ struct stk_trace_writer {
     ZSTD_CCtx *zstd;
 
     uint32_t n_layer, n_expert, k, n_batch, n_class;
+    bool tier;           /* a run with a tier on a device */
     size_t record_bytes; /* of the largest record */
 
     uint8_t *raw; /* [raw_cap] the frame under construction */
@@ -196,10 +197,12 @@ static uint8_t *put_event(uint8_t *p, const stk_event *e) {
     return n_top ? put_bytes(p, e->top_scores, n_top * sizeof(float)) : p;
 }
 
-static uint8_t *put_end(uint8_t *p, const stk_trace_end *e) {
+static uint8_t *put_end(uint8_t *p, const stk_trace_end *e, bool tier) {
     const uint64_t numbers[] = {e->n_event, e->n_lookup, e->n_pair, e->n_hit,      e->n_miss,
                                 e->n_evict, e->n_wave,   e->bytes,  e->read_bytes, e->cache_hash};
+    const uint64_t of_tier[] = {e->n_vram_hit, e->n_fetch, e->n_return, e->vram_hash};
     for (size_t i = 0; i < STK_ARRAY_LEN(numbers); i++) p = put_varint(p, numbers[i]);
+    for (size_t i = 0; tier && i < STK_ARRAY_LEN(of_tier); i++) p = put_varint(p, of_tier[i]);
     return p;
 }
 
@@ -236,6 +239,16 @@ static int check_ahead(const stk_trace_writer *w, const stk_trace_ahead *a) {
     return 0;
 }
 
+static int check_place(const stk_trace_writer *w, const stk_trace_place *a) {
+    if (a->n > w->n_expert)
+        return stk_fail(STK_EINVAL, "trace %s: %u experts are placed, a layer has %u", w->path, a->n, w->n_expert);
+    for (uint32_t i = 0; i < a->n; i++)
+        if (a->list[i].key >= w->n_layer * w->n_expert || a->list[i].where > STK_PLACED_HOST)
+            return stk_fail(STK_EINVAL, "trace %s: expert %u of %u is placed at %u", w->path, a->list[i].key,
+                            w->n_layer * w->n_expert, a->list[i].where);
+    return 0;
+}
+
 static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
     if (w->ended) return stk_fail(STK_ESTATE, "trace %s: a record after the end", w->path);
     switch (r->kind) {
@@ -245,6 +258,10 @@ static int check_record(const stk_trace_writer *w, const stk_trace_record *r) {
                         w->n_batch);
     case STK_TRACE_EVENT: return check_event(w, &r->event);
     case STK_TRACE_AHEAD: return check_ahead(w, &r->ahead);
+    case STK_TRACE_PLACE: return check_place(w, &r->place);
+    case STK_TRACE_MOVED:
+        if (r->moved.n <= w->n_expert) return 0;
+        return stk_fail(STK_EINVAL, "trace %s: %u experts moved of %u", w->path, r->moved.n, w->n_expert);
     case STK_TRACE_DROP:
         if (r->drop_key < w->n_layer * w->n_expert) return 0;
         return stk_fail(STK_EINVAL, "trace %s: expert %u dropped of %u", w->path, r->drop_key, w->n_layer * w->n_expert);
@@ -266,6 +283,12 @@ static uint8_t *put_ahead(uint8_t *p, const stk_trace_ahead *a) {
         p = put_varint(p, a->list[i].key);
         *p++ = (uint8_t)((unsigned)(a->list[i].p * 127.0f + 0.5f) << 1 | a->list[i].issue);
     }
+    return p;
+}
+
+static uint8_t *put_place(uint8_t *p, const stk_trace_place *a) {
+    p = put_varint(p, a->n);
+    for (uint32_t i = 0; i < a->n; i++) p = put_varint(p, (uint64_t)a->list[i].key << 1 | a->list[i].where);
     return p;
 }
 
@@ -296,6 +319,8 @@ static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_reco
         *p++ = TRACE_TAG_EVENT;
         return put_event(p, &r->event);
     case STK_TRACE_AHEAD: *p++ = TRACE_TAG_AHEAD; return put_ahead(p, &r->ahead);
+    case STK_TRACE_PLACE: *p++ = TRACE_TAG_PLACE; return put_place(p, &r->place);
+    case STK_TRACE_MOVED: *p++ = TRACE_TAG_MOVED; return put_bytes(put_varint(p, r->moved.n), r->moved.list, r->moved.n);
     case STK_TRACE_DROP: *p++ = TRACE_TAG_DROP; return put_varint(p, r->drop_key);
     case STK_TRACE_RESIZE: *p++ = TRACE_TAG_RESIZE; return put_resize(w, p, &r->resize);
     case STK_TRACE_SWITCH:
@@ -306,7 +331,7 @@ static uint8_t *put_record(stk_trace_writer *w, uint8_t *p, const stk_trace_reco
     case STK_TRACE_CLEAR: *p++ = TRACE_TAG_CLEAR; return p;
     case STK_TRACE_ABORT: *p++ = TRACE_TAG_ABORT; return put_varint(p, r->abort_step);
     case STK_TRACE_COST: *p++ = TRACE_TAG_COST; return put_bytes(p, r->cost, sizeof r->cost);
-    case STK_TRACE_END: *p++ = TRACE_TAG_END; return put_end(p, &r->end);
+    case STK_TRACE_END: *p++ = TRACE_TAG_END; return put_end(p, &r->end, w->tier);
     }
     return p; /* check_record refuses other kinds */
 }
@@ -381,6 +406,7 @@ int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_tr
     w->k = header->k;
     w->n_batch = header->n_batch;
     w->n_class = header->n_class;
+    w->tier = header->vram_slots != NULL;
     w->record_bytes = stk_trace_record_bytes(header);
     STK_TRYGOTO(take_memory(w, path, stk_trace_header_bytes(header)), rc, out);
     STK_TRYGOTO(begin_file(w, header), rc, out);

@@ -31,12 +31,14 @@ typedef struct cli_settings {
     const char *scope, *reset, *csv, *cost, *mode, *uses_from;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     const char *svg, *route_from, *warm, *watch, *resize_at, *profile, *report, *state, *shape, *tier;
+    const char *device, *vram, *vram_policy;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
-    int64_t top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats, n_job;
+    int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats, n_job;
     double temp, top_p, min_p, repeat_penalty, fraction;
-    uint64_t ram_bytes, ram_free_bytes, vram_bytes, vram_cap_bytes, expert_bytes;
-    bool mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, check, verbose, quiet, help;
+    uint64_t ram_bytes, ram_free_bytes, vram_bytes, vram_cap_bytes, expert_bytes, pin_bytes, staging_bytes;
+    bool device_fallback, mlock, ignore_eos, chat, json, stats, verify, list_tensors, limits, calibrate, check, verbose, quiet,
+        help;
 } cli_settings;
 
 /* The number of an option whose value was left out, as text. */

@@ -12,10 +12,12 @@ static const struct counter {
 } counters[] = {
 #define COUNTER(field)                                                                                                           \
     { #field, offsetof(stk_stats, field) }
-    COUNTER(n_step),     COUNTER(n_token),         COUNTER(n_event),   COUNTER(n_lookup), COUNTER(n_pair),     COUNTER(n_hit),
-    COUNTER(n_miss),     COUNTER(n_evict),         COUNTER(n_wave),    COUNTER(bytes),    COUNTER(read_bytes), COUNTER(step_ns),
-    COUNTER(dense_ns),   COUNTER(expert_ns),       COUNTER(arrive_ns), COUNTER(wait_ns),  COUNTER(io_ns),      COUNTER(trace_ns),
-    COUNTER(n_prefetch), COUNTER(n_prefetch_used), COUNTER(n_switch),
+    COUNTER(n_step),     COUNTER(n_token),    COUNTER(n_event),    COUNTER(n_lookup),       COUNTER(n_pair),
+    COUNTER(n_hit),      COUNTER(n_miss),     COUNTER(n_evict),    COUNTER(n_wave),         COUNTER(bytes),
+    COUNTER(read_bytes), COUNTER(step_ns),    COUNTER(dense_ns),   COUNTER(expert_ns),      COUNTER(arrive_ns),
+    COUNTER(wait_ns),    COUNTER(io_ns),      COUNTER(trace_ns),   COUNTER(n_prefetch),     COUNTER(n_prefetch_used),
+    COUNTER(n_switch),   COUNTER(n_vram_hit), COUNTER(n_fetch),    COUNTER(n_fetch_failed), COUNTER(n_return),
+    COUNTER(n_host),     COUNTER(up_bytes),   COUNTER(down_bytes), COUNTER(device_ns),
 #undef COUNTER
 };
 enum { N_COUNTER = sizeof counters / sizeof counters[0] };
@@ -91,6 +93,10 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
             (unsigned long long)all.n_prefetch, 100 * cli_prefetch_precision(&all), 100 * cli_prefetch_waste(&all),
             (unsigned long long)all.n_switch);
     cli_note("read     %s of experts, %s asked of the drive", cli_bytes_text(all.bytes, a), cli_bytes_text(all.read_bytes, b));
+    if (all.n_vram_hit || all.n_fetch)
+        cli_note("device   %llu hits in VRAM, %llu fetched, %llu went back to RAM, %s up, %s down, %.2f s waiting for it",
+                 (unsigned long long)all.n_vram_hit, (unsigned long long)all.n_fetch, (unsigned long long)all.n_return,
+                 cli_bytes_text(all.up_bytes, a), cli_bytes_text(all.down_bytes, b), (double)all.device_ns * 1e-9);
     cli_note("time     %.2f s computing (%.2f dense, %.2f experts, %.2f arrivals), %.2f s in I/O, %.2f s waiting for it",
              (double)(all.dense_ns + all.expert_ns + all.arrive_ns) * 1e-9, (double)all.dense_ns * 1e-9,
              (double)all.expert_ns * 1e-9, (double)all.arrive_ns * 1e-9, (double)all.io_ns * 1e-9, (double)all.wait_ns * 1e-9);
@@ -121,6 +127,17 @@ void cli_json_memory(cJSON *json, const stk_memory_info *m) {
     cJSON_AddStringToObject(o, "io", m->io);
     cJSON_AddStringToObject(o, "cpu", m->cpu);
     cJSON_AddNumberToObject(o, "n_threads", m->n_threads);
+    if (!m->device) return;
+    cJSON *device = cJSON_AddObjectToObject(o, "device");
+    cJSON_AddStringToObject(device, "name", m->device);
+    cJSON_AddNumberToObject(device, "n_layer", m->n_device_layer);
+    cJSON_AddNumberToObject(device, "n_slot", m->n_vram_slot);
+    cJSON_AddNumberToObject(device, "vram_bytes", (double)m->vram_bytes);
+    cJSON_AddNumberToObject(device, "dense_bytes", (double)m->vram_dense_bytes);
+    cJSON_AddNumberToObject(device, "kv_bytes", (double)m->vram_kv_bytes);
+    cJSON_AddNumberToObject(device, "buffer_bytes", (double)m->vram_buffer_bytes);
+    cJSON_AddNumberToObject(device, "free_bytes", (double)m->vram_free_bytes);
+    cJSON_AddNumberToObject(device, "pinned_bytes", (double)m->pinned_bytes);
     cJSON_AddNumberToObject(o, "n_warm", m->n_warm);
 }
 

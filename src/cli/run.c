@@ -107,11 +107,41 @@ static int sampler_open(generation *g) {
     return rc < 0 ? cli_fail_stk(rc, "run") : CLI_OK;
 }
 
-/* A step over ids [first, first + n) of sequence 0; its last logits are in *logits. */
-static int step(generation *g, size_t first, size_t n, const float **logits) {
+/* A step over ids [first, first + n) of sequence 0. Returns its code. */
+static int compute(generation *g, size_t first, size_t n) {
     stk_batch batch = {.struct_bytes = sizeof batch, .n = (uint32_t)n, .token = g->ids + first};
     int rc = cli_session_step(&g->session, &batch);
     if (rc == STK_ECANCELED && cli_signal()) g->stop = STOP_SIGNAL;
+    return rc;
+}
+
+/* The device is lost: another engine without it computes everything before position `first` again. */
+static int fall_back(generation *g, size_t first) {
+    cli_settings s = *g->settings;
+    s.device = "none";
+    s.vram = NULL;
+    s.trace = NULL;
+    cli_say("stoker: warning: %s; the CPU goes on from here, with other bits of attention than the device's", stk_error_detail());
+    cli_signals_watch(NULL);
+    if (stk_engine_close(&g->session.engine) < 0) cli_say("stoker: warning: ending the trace: %s", stk_error_detail());
+    int rc = cli_session_open_engine(&g->session, &s, g->n_ctx, (uint32_t)s.n_batch, 1);
+    size_t n_batch = (size_t)s.n_batch;
+    for (size_t i = 0; i < first && rc == CLI_OK; i += n_batch) {
+        int done = compute(g, i, first - i < n_batch ? first - i : n_batch);
+        if (done < 0) rc = cli_fail_stk(done, "computing");
+    }
+    if (rc == CLI_OK) g->prefill = cli_session_stats(&g->session); /* what follows is counted from here */
+    return rc;
+}
+
+/* A step whose last logits are in *logits. */
+static int step(generation *g, size_t first, size_t n, const float **logits) {
+    int rc = compute(g, first, n);
+    if (rc == STK_ELOST && g->settings->device_fallback) {
+        int fell = fall_back(g, first);
+        if (fell) return fell;
+        rc = compute(g, first, n);
+    }
     if (rc < 0) return cli_fail_stk(rc, "computing");
     *logits = stk_get_logits(g->session.engine, (uint32_t)n - 1);
     return CLI_OK;

@@ -15,6 +15,17 @@ int cli_session_open_model(cli_session *session, const char *path) {
     return rc < 0 ? cli_fail_stk(rc, "opening the model") : CLI_OK;
 }
 
+/* What was reserved on the device. */
+static void print_device(const cli_session *session) {
+    const stk_memory_info *m = &session->memory;
+    char a[32], b[32], c[32], d[32], e[32];
+    if (!m->device) return;
+    cli_note("device  %s: %u of %u layers, dense %s, KV %s, buffers %s, experts %s (%u of %u fit), %s pinned", m->device,
+             m->n_device_layer, session->info.n_layer, cli_bytes_text(m->vram_dense_bytes, a),
+             cli_bytes_text(m->vram_kv_bytes, b), cli_bytes_text(m->vram_buffer_bytes, c), cli_bytes_text(m->vram_bytes, d),
+             m->n_vram_slot, m->n_expert, cli_bytes_text(m->pinned_bytes, e));
+}
+
 /* What was reserved, and what computes and reads. */
 static void print_budget(const cli_session *session) {
     const stk_model_info *i = &session->info;
@@ -28,6 +39,23 @@ static void print_budget(const cli_session *session) {
     cli_note("uses    %u thread%s, %s kernels, %s reads, %s%s, %s%s in huge pages", m->n_threads, m->n_threads == 1 ? "" : "s",
              m->cpu, m->io, m->policy, strcmp(m->scope, "layer") == 0 ? " for each layer" : "",
              strcmp(m->predictor, "none") == 0 ? "nothing read ahead, " : "", cli_bytes_text(m->huge_bytes, a));
+    print_device(session);
+}
+
+/* --device, -ngl, --vram and what belongs to them. */
+static int set_device(const cli_session *session, const cli_settings *s, stk_engine_options *o) {
+    o->device = s->device;
+    o->vram_policy = s->vram_policy;
+    o->vram_cap_bytes = s->vram_cap_bytes;
+    o->pin_bytes = s->pin_bytes;
+    o->staging_bytes = s->staging_bytes;
+    uint32_t n_layer = session->info.n_layer;
+    o->n_cpu_layers = s->n_gpu_layers < 0 || s->n_gpu_layers > n_layer ? 0 : n_layer - (uint32_t)s->n_gpu_layers;
+    if (!s->vram) return CLI_OK;
+    if (!cli_size_parse(s->vram, &o->vram_bytes))
+        return cli_fail(CLI_USAGE, "--vram", "it takes a size such as 512M or 8G, or 0, not '%s'", s->vram);
+    if (o->vram_bytes == 0) o->vram_bytes = STK_NO_VRAM;
+    return CLI_OK;
 }
 
 const char *cli_cost_path(const cli_settings *s, char *out, size_t bytes) {
@@ -107,7 +135,9 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     if (s->warm && !o.warm) return cli_fail(CLI_FAILED, "--warm auto", "there is no cache directory (HOME); name a file");
     o.no_watch = s->watch && strcmp(s->watch, "off") == 0;
     o.progress = cli_progress;
-    int rc = stk_engine_open(&session->engine, session->model, &o);
+    int rc = set_device(session, s, &o);
+    if (rc) return rc;
+    rc = stk_engine_open(&session->engine, session->model, &o);
     cli_progress_clear();
     if (rc == STK_EINVAL) return cli_fail(CLI_USAGE, "opening the engine", "%s", stk_error_detail());
     if (rc < 0) return cli_fail_stk(rc, "opening the engine");

@@ -12,7 +12,9 @@
 #include "src/stoker.h"
 #include "tests/temp.h"
 
-enum { N_LAYER = 26, N_EXPERT = 64, K = 6, N_TOKEN = 20000, N_RUN = 7 };
+enum { N_LAYER = 26, N_EXPERT = 64, K = 6, N_TOKEN = 20000, N_RUN = 7, N_POLICY = 2 };
+
+static const char *const policies[N_POLICY] = {"lru", "learned"};
 
 static uint32_t next_random(uint64_t *state, uint32_t below) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -50,12 +52,12 @@ static void make_mrt8(const char *path) {
     if (fclose(f)) exit(1);
 }
 
-static void bench(const char *name, const char *path, uint32_t scope) {
+static void bench(const char *name, const char *path, uint32_t scope, const char *policy) {
     stk_replay_options o;
     stk_replay_result r = {.struct_bytes = sizeof r};
     uint64_t ns[N_RUN];
     stk_replay_options_default(&o, sizeof o);
-    o.policy = "lru";
+    o.policy = policy;
     o.fraction = 0.25;
     o.scope = scope;
     must(stk_replay(path, &o, &r));
@@ -65,15 +67,15 @@ static void bench(const char *name, const char *path, uint32_t scope) {
         ns[i] = bench_cpu_ns() - start;
     }
     double n_event = (double)r.stats.n_event, median = (double)bench_median(ns, N_RUN) / n_event;
-    printf("%s,%s,%s,%s,%.0f,%.1f,%.1f,%.2f,%.2f\n", bench_machine(), STK_COMMIT, name, scope ? "layer" : "global", n_event,
-           100.0 * (double)r.stats.n_hit / (double)r.stats.n_lookup, median, 1e3 / median, 1e3 * n_event / (double)ns[0]);
+    printf("%s,%s,%s,%s,%s,%.0f,%.1f,%.1f,%.2f,%.2f\n", bench_machine(), STK_COMMIT, name, policy, scope ? "layer" : "global",
+           n_event, 100.0 * (double)r.stats.n_hit / (double)r.stats.n_lookup, median, 1e3 / median,
+           1e3 * n_event / (double)ns[0]);
 }
 
 int main(int argc, char **argv) {
-    printf("machine,commit,trace,scope,events,hit_pct,median_ns_an_event,million_events_a_s,best_million_events_a_s\n");
+    printf("machine,commit,trace,policy,scope,events,hit_pct,median_ns_an_event,million_events_a_s,best_million_events_a_s\n");
     if (argc > 1) {
-        bench(argv[1], argv[1], STK_SCOPE_LAYER);
-        bench(argv[1], argv[1], STK_SCOPE_GLOBAL);
+        for (uint32_t i = 0; i < 2 * N_POLICY; i++) bench(argv[1], argv[1], i % 2, policies[i / 2]);
         return 0;
     }
     char mrt8[TEMP_PATH], own[TEMP_PATH];
@@ -81,9 +83,9 @@ int main(int argc, char **argv) {
     temp_file(own, "stoker-bench-replay");
     const char *from = mrt8;
     must(stk_trace_convert(&from, 1, own, NULL));
-    for (uint32_t scope = 0; scope < 2; scope++) {
-        bench("mrt8", mrt8, scope);
-        bench("stoker", own, scope);
+    for (uint32_t i = 0; i < 2 * N_POLICY; i++) {
+        bench("mrt8", mrt8, i % 2, policies[i / 2]);
+        bench("stoker", own, i % 2, policies[i / 2]);
     }
     unlink(mrt8);
     unlink(own);

@@ -99,7 +99,9 @@ def replay(tool: Path, trace: Path, profile: Path | None, case: Case, mode: str)
     for line in text.splitlines():
         name, *rest = line.split()
         v = list(map(float, rest))
-        if v[1]:
+        if name == "floor":
+            out[name] = Phase(v[0] * 1e9 / v[1], 0, v[1], v[1], 1, 1)
+        elif v[1]:
             out[name] = Phase(v[0] * 1e9 / v[1], int(v[5]), v[3], v[4], v[7], v[8])
     return out
 
@@ -157,9 +159,10 @@ def main() -> int:
         worst, sums = {"decode": math.inf, "prefill": math.inf}, {"decode": [0.0, 0.0], "prefill": [0.0, 0.0]}
         worst_adverse = math.inf
         most_mean, most_one, against_kt, against_profiled, prefill_kt = 0.0, 0.0, [], [], []
+        floor_kt, of_floor = [], []
         where: dict[str, Case] = {}
-        print("| trace | table | link GB/s | in VRAM | CPU x | phase | " + " | ".join(MODES + PROFILED) + " | of optimum |")
-        print("|---" * (7 + len(MODES + PROFILED)) + "|")
+        print("| trace | table | link GB/s | in VRAM | CPU x | phase | " + " | ".join(MODES + PROFILED) + " | floor | of optimum |")
+        print("|---" * (8 + len(MODES + PROFILED)) + "|")
         for case in cases(list(paths), args.quick):
             trace, profile = paths[case.trace]
             modes = MODES + (PROFILED if profile else ())
@@ -170,6 +173,8 @@ def main() -> int:
                 hybrid = got["hybrid"][phase]
                 of_optimum = hybrid.events_ns / hybrid.optimum_ns
                 cells = [f"{speeds[m]:.1f}" if m in speeds else "" for m in MODES + PROFILED]
+                floor = got["hybrid"]["floor"].tok_s if phase == "decode" else math.nan
+                cells.append(f"{floor:.1f}" if phase == "decode" else "")
                 row = [case.trace, case.table, f"{case.link:g}", f"{case.share:.0%}", f"{case.cpu:g}", phase, *cells, f"{of_optimum:.3f}"]
                 rows.append(row)
                 print("| " + " | ".join(row) + " |", flush=True)
@@ -185,12 +190,14 @@ def main() -> int:
                 if not case.adverse and case.link * 4 >= CPU_GB_S[case.table]:
                     if phase == "decode":
                         against_kt.append(hybrid.tok_s / speeds["kt"])
+                        floor_kt.append(floor / speeds["kt"])
+                        of_floor.append(hybrid.tok_s / floor)
                         if "kt-profiled" in speeds:
                             against_profiled.append(hybrid.tok_s / speeds["kt-profiled"])
                     else:
                         prefill_kt.append(hybrid.tok_s / speeds["kt"])
     if args.csv:
-        header = ["trace", "table", "link", "vram", "cpu", "phase", *MODES, *PROFILED, "of_optimum"]
+        header = ["trace", "table", "link", "vram", "cpu", "phase", *MODES, *PROFILED, "floor", "of_optimum"]
         args.csv.write_text("\n".join(",".join(r) for r in [header, *rows]) + "\n")
     for phase, (events, optimum) in sums.items():
         claims.most(f"{phase}: events, of the sum of their optima", events / optimum, 1.05)
@@ -201,6 +208,7 @@ def main() -> int:
     claims.least("decode: hybrid, of kt", geometric_mean(against_kt), 1.6)
     if against_profiled:
         claims.least("decode: hybrid, of kt-profiled", geometric_mean(against_profiled), 1.1)
+    print(f"decode: the floor (plan_floor.h), of kt: {geometric_mean(floor_kt):.3f}; hybrid, of the floor: {geometric_mean(of_floor):.3f}")
     claims.least("prefill: hybrid, of kt", geometric_mean(prefill_kt), 1.33)
     return int(claims.failed)
 

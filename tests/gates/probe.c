@@ -32,6 +32,7 @@ void probe_open(probe *p) {
     p->info.struct_bytes = sizeof p->info;
     probe_must(stk_model_get_info(p->model, &p->info), "info");
     probe_must(stk_engine_open(&p->engine, p->model, &p->options), "engine");
+    probe_must(stk_force_placement(p->engine, p->place), "placement");
     if (p->tokens || !p->n_tokens) return;
     p->tokens = probe_alloc(p->n_tokens * sizeof *p->tokens);
     probe_draw_tokens(p, 0, p->n_tokens, p->tokens);
@@ -111,6 +112,13 @@ void probe_print(const probe *p) {
         {"arrive_ns", s.arrive_ns},
         {"wait_ns", s.wait_ns},
         {"io_ns", s.io_ns},
+        {"n_vram_hit", s.n_vram_hit},
+        {"n_fetch", s.n_fetch},
+        {"n_fetch_failed", s.n_fetch_failed},
+        {"n_return", s.n_return},
+        {"n_host", s.n_host},
+        {"n_vram_slot", m.n_vram_slot},
+        {"vram_bytes", m.vram_bytes},
         {"n_slot", m.n_slot},
         {"n_expert", m.n_expert},
         {"dense_bytes", m.dense_bytes},
@@ -145,6 +153,9 @@ void probe_verify_trace(const probe *p, const stk_stats *live) {
     expect_equal("n_wave", live->n_wave, r.stats.n_wave);
     expect_equal("bytes", live->bytes, r.stats.bytes);
     expect_equal("read_bytes", live->read_bytes, r.stats.read_bytes);
+    expect_equal("n_vram_hit", live->n_vram_hit, r.stats.n_vram_hit);
+    expect_equal("n_fetch", live->n_fetch, r.stats.n_fetch);
+    expect_equal("n_return", live->n_return, r.stats.n_return);
 }
 
 /* ---- The verbs without a file of their own ---- */
@@ -159,6 +170,31 @@ int probe_greedy(probe *p) {
     }
     puts("");
     probe_close(p);
+    return 0;
+}
+
+/* FNV-1a over the bits of every token's logits. */
+int probe_bits(probe *p) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    p->options.n_logits = p->options.n_batch;
+    probe_open(p);
+    uint8_t *all = probe_alloc(p->options.n_batch);
+    memset(all, 1, p->options.n_batch);
+    for (uint32_t at = 0, n; at < p->n_tokens; at += n) {
+        n = p->n_tokens - at < p->options.n_batch ? p->n_tokens - at : p->options.n_batch;
+        stk_batch batch = {.struct_bytes = sizeof batch, .n = n, .token = p->tokens + at, .logits = all};
+        probe_must(stk_step(p->engine, &batch), "step");
+        for (uint32_t i = 0; i < n; i++) {
+            const uint8_t *bytes = (const uint8_t *)stk_get_logits(p->engine, i);
+            for (size_t b = 0; b < p->info.n_vocab * sizeof(float); b++) hash = (hash ^ bytes[b]) * UINT64_C(0x100000001b3);
+        }
+    }
+    printf("hash %016" PRIx64 "\n", hash);
+    probe_print(p);
+    stk_stats live = probe_get_stats(p);
+    free(all);
+    probe_close(p);
+    if (p->options.trace) probe_verify_trace(p, &live);
     return 0;
 }
 

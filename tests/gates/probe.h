@@ -4,7 +4,8 @@
  *
  *     probe VERB MODEL [KEY=VALUE...]
  *
- * Keys: ram, io, cpu, policy, t, ctx, batch, seqs, kv (f16 or f32), mlock, seed, trace, tokens (a count or a list), n.
+ * Keys: ram, io, cpu, policy, t, ctx, batch, seqs, kv (f16 or f32), mlock, seed, trace, tokens (a count or a list), n; device,
+ * vram (0: none), vram_policy, cpu_layers, pin, place (a number of STK_PLACE_...).
  * A verb prints its results as lines `key value` and returns 0; a violated expectation prints one line on stderr and exits
  * with 1.
  */
@@ -23,11 +24,13 @@ typedef struct probe {
     stk_engine *engine;
     int32_t *tokens; /* [n_tokens] */
     uint32_t n_tokens;
-    uint32_t n;    /* what the verb makes of it */
-    uint32_t last; /* entry of the last step that has logits */
+    uint32_t place; /* STK_PLACE_... */
+    uint32_t n;     /* what the verb makes of it */
+    uint32_t last;  /* entry of the last step that has logits */
 } probe;
 
 /* The verbs. */
+int probe_bits(probe *p);   /* the tokens in steps of n_batch; prints a hash of all logits, and counters */
 int probe_greedy(probe *p); /* n tokens after `tokens`, the lowest id on ties */
 int probe_stats(probe *p);  /* a prompt, then n greedy steps; prints counters and memory */
 int probe_seqs(probe *p);   /* sequences among others equal sequences alone; trimmed and repeated positions too */

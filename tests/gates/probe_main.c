@@ -8,7 +8,7 @@ static const struct verb {
     const char *name;
     int (*run)(probe *p);
 } verbs[] = {
-    {"greedy", probe_greedy}, {"stats", probe_stats},   {"seqs", probe_seqs},
+    {"bits", probe_bits},     {"greedy", probe_greedy}, {"stats", probe_stats}, {"seqs", probe_seqs},
     {"steady", probe_steady}, {"cancel", probe_cancel}, {"eio", probe_eio},
 };
 
@@ -58,6 +58,18 @@ static void parse(probe *p, const char *key, const char *value) {
         o->kv_k_type = o->kv_v_type = !strcmp(value, "f32") ? STK_KV_F32 : STK_KV_F16;
     else if (!strcmp(key, "tokens"))
         parse_tokens(p, value);
+    else if (!strcmp(key, "device"))
+        o->device = value;
+    else if (!strcmp(key, "vram"))
+        o->vram_bytes = n ? n : STK_NO_VRAM;
+    else if (!strcmp(key, "vram_policy"))
+        o->vram_policy = value;
+    else if (!strcmp(key, "cpu_layers"))
+        o->n_cpu_layers = (uint32_t)n;
+    else if (!strcmp(key, "pin"))
+        o->pin_bytes = n;
+    else if (!strcmp(key, "place"))
+        p->place = (uint32_t)n;
     else if (!strcmp(key, "n"))
         p->n = (uint32_t)n;
     else

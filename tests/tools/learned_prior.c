@@ -22,6 +22,8 @@ typedef struct learner {
     stk_learned_layer layers[MAX_LAYER];
     stk_recall *recall;
     float *scratch;
+    uint8_t *votes;
+    uint64_t *bits;
     uint16_t *set;
 } learner;
 
@@ -34,15 +36,17 @@ static void open_learner(learner *l, uint32_t n_layer, uint32_t n_expert, uint32
     size_t bytes = stk_learned_layer_bytes(n_expert), pad = stk_learned_pad(n_expert);
     unsigned char *blocks = calloc(n_layer, bytes);
     l->scratch = calloc(pad, sizeof *l->scratch);
+    l->votes = calloc(pad, STK_LANES_LAGS);
+    l->bits = calloc(pad / 64, sizeof *l->bits);
     l->set = calloc(n_expert, sizeof *l->set);
-    if (n_layer > MAX_LAYER || !blocks || !l->scratch || !l->set) fail("layers", "too many");
+    if (n_layer > MAX_LAYER || !blocks || !l->scratch || !l->votes || !l->bits || !l->set) fail("layers", "too many");
     l->n_layer = n_layer;
     for (uint32_t i = 0; i < n_layer; i++) {
         l->layers[i] = stk_learned_layer_at(n_expert, blocks + i * bytes);
         stk_learned_layer_init(&l->layers[i]);
     }
     if (stk_recall_open(&l->recall, n_layer, n_expert) < 0) fail("layers", stk_error_detail());
-    stk_learned_model_init(&l->model, n_expert, l->recall, l->scratch, l->set);
+    stk_learned_model_init(&l->model, n_expert, n_layer, l->recall, l->scratch, l->votes, l->bits, l->set);
     stk_learned_set_size(&l->model, n_expert, k);
 }
 
@@ -50,6 +54,8 @@ static void close_learner(learner *l) {
     stk_recall_close(&l->recall);
     free(l->layers[0].head);
     free(l->scratch);
+    free(l->votes);
+    free(l->bits);
     free(l->set);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "src/machine.h"
@@ -49,18 +50,19 @@ Test(machine, this_one) {
 }
 
 Test(machine, every_topic_once) {
-    static const char *const topics[] = {"kernels",       "cores",    "memory",       "huge pages",
-                                         "locked memory", "io_uring", "direct reads", "read-ahead"};
+    static const char *const topics[] = {"kernels",    "cores",       "NUMA",          "GPU",      "GPU link",
+                                         "memory",     "huge pages",  "locked memory", "io_uring", "direct reads",
+                                         "read-ahead", "file system", "drive speed"};
     findings f = {.n = 0}, g = {.n = 0};
     cr_assert_eq(stk_doctor(MODEL, take, &f), 0, "%s", stk_error_detail());
-    cr_assert_eq(f.n, (int)STK_ARRAY_LEN(topics));
+    cr_assert_geq(f.n, (int)STK_ARRAY_LEN(topics), "several cards have a link each");
     for (size_t i = 0; i < STK_ARRAY_LEN(topics); i++) {
         int at = find(&f, topics[i]);
         cr_assert(strlen(f.all[at].found) > 0, "%s", topics[i]);
         cr_assert_eq(f.all[at].level == STK_FINDING_OK, f.all[at].advice[0] == 0, "%s: what is wrong has an advice", topics[i]);
     }
     cr_assert_eq(stk_doctor(NULL, take, &g), 0);
-    cr_assert_eq(g.n, f.n - 2, "without a file nothing is said of its drive");
+    cr_assert_eq(g.n, f.n - 4, "without a file nothing is said of its drive");
 }
 
 Test(machine, refusals) {
@@ -113,4 +115,42 @@ Test(machine, faults_come_with_what_to_do) {
     f.n = 0;
     cr_assert_eq(stk_doctor_in(root, NULL, take, &f), 0, "nothing to read is no failure");
     cr_assert_eq(f.all[find(&f, "huge pages")].level, STK_FINDING_PROBLEM);
+}
+
+Test(machine, buses_and_drives) {
+    char root[TEMP_PATH], command[TEMP_PATH + 16], line[256];
+    struct stat st;
+    temp_make_dir(root, "stoker-root");
+    cr_assert_eq(stat(MODEL, &st), 0);
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n");
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/class", "0x030000\n");
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/current_link_speed", "16.0 GT/s PCIe\n");
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/max_link_speed", "16.0 GT/s PCIe\n");
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/current_link_width", "4\n");
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/max_link_width", "16\n");
+    tree_put(root, "/sys/bus/pci/devices/0000:02:00.0/vendor", "0x8086\n");
+    snprintf(line, sizeof line, "1 0 0:1 / /proc rw - proc proc rw\n2 0 %u:%u / / rw - nfs4 there:/ rw\n", major(st.st_dev),
+             minor(st.st_dev));
+    tree_put(root, "/proc/self/mountinfo", line);
+    findings f = {.n = 0};
+    cr_assert_eq(stk_doctor_in(root, MODEL, take, &f), 0, "%s", stk_error_detail());
+    int card = find(&f, "GPU link"), type = find(&f, "file system"), drive = find(&f, "drive speed");
+    cr_assert_eq(f.all[card].level, STK_FINDING_PROBLEM);
+    cr_assert_not_null(strstr(f.all[card].advice, "driver"));
+    cr_assert_eq(f.all[type].level, STK_FINDING_NOTE);
+    cr_assert_str_eq(f.all[type].found, "nfs4");
+    cr_assert_gt(strlen(f.all[drive].found), 0);
+    tree_put(root, "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06\n");
+    f.n = 0;
+    cr_assert_eq(stk_doctor_in(root, NULL, take, &f), 0, "%s", stk_error_detail());
+    card = find(&f, "GPU link");
+    cr_assert_eq(f.all[card].level, STK_FINDING_PROBLEM);
+    cr_assert_not_null(strstr(f.all[card].found, "x4 of x16"), "%s", f.all[card].found);
+    cr_assert_not_null(strstr(f.all[card].advice, "slot"));
+    tree_put(root, "/sys/bus/pci/devices/0000:01:00.0/current_link_width", "16\n");
+    f.n = 0;
+    cr_assert_eq(stk_doctor_in(root, NULL, take, &f), 0, "%s", stk_error_detail());
+    cr_assert_eq(f.all[find(&f, "GPU link")].level, STK_FINDING_OK);
+    snprintf(command, sizeof command, "rm -r '%s'", root);
+    cr_assert_eq(system(command), 0);
 }

@@ -6,7 +6,7 @@
 Test(promote, copies_go_on_where_they_stopped) {
     stk_promote p;
     double ran;
-    cr_assert_eq(stk_promote_open(&p, 8), 0);
+    cr_assert_eq(stk_promote_open(&p, 2, 4), 0);
     stk_promote_begin(&p, 1, UINT32_MAX, 1000);
     stk_promote_begin(&p, 2, UINT32_MAX, 500);
     ran = stk_promote_run(&p, 2.0, 300);
@@ -39,15 +39,15 @@ static uint32_t wanted(stk_promote *p, uint32_t n) {
 
 Test(promote, it_stops_where_it_does_not_pay_and_comes_back) {
     stk_promote p;
-    cr_assert_eq(stk_promote_open(&p, 8), 0);
+    cr_assert_eq(stk_promote_open(&p, 2, 4), 0);
     stk_promote_first(&p, 0);
-    stk_promote_used(&p, 0, true, 100); /* as ever: no gain */
+    stk_promote_used(&p, 0, 1, true, 100); /* as ever: no gain */
     cr_assert_eq(wanted(&p, 64), 64);
     stk_promote_spent(&p, 1e6);
     cr_assert_eq(wanted(&p, 640), 10, "a few, to tell when it would");
-    for (int i = 0; i < 20000; i++) stk_promote_used(&p, 1, true, 100); /* hits that were none at first */
+    for (int i = 0; i < 20000; i++) stk_promote_used(&p, 1, 1, true, 100); /* hits that were none at first */
     cr_assert_eq(wanted(&p, 64), 64);
-    for (int i = 0; i < 20000; i++) stk_promote_used(&p, 0, false, 100); /* misses that were hits */
+    for (int i = 0; i < 20000; i++) stk_promote_used(&p, 0, 1, false, 100); /* misses that were hits */
     cr_assert_eq(wanted(&p, 640), 10);
     for (uint32_t i = 0; i < STK_PROMOTE_MAX; i++) stk_promote_begin(&p, i, UINT32_MAX, 1);
     cr_assert_eq(wanted(&p, 640), 0, "no place");

@@ -101,7 +101,8 @@ Test(stages, each_has_its_part) {
     cr_assert_eq(stk_engine_set_profile(s.engine, 1), 0);
     steps(&s, 6, 4);
     stk_profile p = profile_of(&s);
-    for (uint32_t i = 0; i < STK_N_STAGE; i++) cr_assert_gt(sum(&p, i), 0, "no time in %s", stk_stage_name(i));
+    for (uint32_t i = 0; i < STK_N_STAGE; i++)
+        if (i != STK_STAGE_DEVICE) cr_assert_gt(sum(&p, i), 0, "no time in %s", stk_stage_name(i));
     const uint64_t *outside = p.stage_ns + (size_t)p.n_layer * STK_N_STAGE;
     cr_assert_gt(outside[STK_STAGE_OUTPUT], 0);
     cr_assert_eq(outside[STK_STAGE_DOWN], 0, "experts are in layers");

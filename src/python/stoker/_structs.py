@@ -241,10 +241,16 @@ class EngineOptionsStruct(Struct):
     hooks: Annotated[Any, c.POINTER(PolicyHooksStruct)]
     warm: Text
     no_watch: U32
-    reserved3: U32
+    n_cpu_layers: U32
     predictor_hooks: Annotated[Any, c.POINTER(PredictorHooksStruct)]
     scope: Text
     profile: Text
+    device: Text
+    vram_policy: Text
+    vram_bytes: U64
+    vram_cap_bytes: U64
+    pin_bytes: U64
+    staging_bytes: U64
 
 
 @layout
@@ -267,6 +273,15 @@ class MemoryInfoStruct(Struct):
     predictor: Text
     predict_depth: U32
     reserved: U32
+    device: Text
+    vram_bytes: U64
+    vram_dense_bytes: U64
+    vram_kv_bytes: U64
+    vram_buffer_bytes: U64
+    vram_free_bytes: U64
+    pinned_bytes: U64
+    n_device_layer: U32
+    n_vram_slot: U32
 
 
 @layout
@@ -304,6 +319,14 @@ class Stats(Struct):
     n_prefetch: U64
     n_prefetch_used: U64
     n_switch: U64
+    n_vram_hit: U64
+    n_fetch: U64
+    n_fetch_failed: U64
+    n_return: U64
+    n_host: U64
+    up_bytes: U64
+    down_bytes: U64
+    device_ns: U64
 
     @property
     def hit_rate(self) -> float:

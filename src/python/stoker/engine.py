@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 Float32 = npt.NDArray[np.float32]
-_PLACE = {"auto": 0, "cpu": 1}
+_PLACE = {"auto": 0, "cpu": 1, "device": 2, "random": 3}
+_NO_VRAM = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,15 @@ class MemoryInfo:
     policy: str
     scope: str
     predictor: str
+    n_vram_slot: int
+    device: str
+    vram_bytes: int
+    vram_dense_bytes: int
+    vram_kv_bytes: int
+    vram_buffer_bytes: int
+    vram_free_bytes: int
+    pinned_bytes: int
+    n_device_layer: int
 
 
 def _memory(address: int, ctype: Any, n: int, dtype: Any) -> Any:
@@ -80,6 +90,9 @@ class Engine(Handle):
         `stoker.Policy`.
     :param predictor: what predicts the experts that are read ahead of their use: a built-in predictor (see `stoker.list_predictors`),
         "none", or one in Python: see `stoker.Predictor`; None: "gate". Nothing is predicted where every expert has a slot.
+    :param device: "cuda", "emu" (emulated on the CPU, slowly), "none"; None: a GPU if there is one.
+    :param vram: bytes of expert slots in the device's memory, 0 for none; None: what is free, less a margin.
+    :param n_cpu_layers: the first layers, whose attention stays on the CPU.
     :param predict_depth: how many layers ahead; 0: 1.
     :param scope: "global", one cache for all experts of a size, or "layer", one for each layer; None: "global".
     :param profile: a file of `tune`: its budget, policy, scope and predictor stand where `ram`, `policy`, `scope`, `predictor` do not.
@@ -110,6 +123,9 @@ class Engine(Handle):
         io: Optional[str] = None,
         policy: PolicyLike = None,
         predictor: PredictorLike = None,
+        device: Optional[str] = None,
+        vram: Optional[Union[int, str]] = None,
+        n_cpu_layers: int = 0,
         predict_depth: int = 0,
         scope: Optional[str] = None,
         profile: Optional[PathLike] = None,
@@ -138,6 +154,11 @@ class Engine(Handle):
             o.seed = as_int(seed, "seed", high=2**64 - 1)
             if io is not None:
                 o.io = io.encode()
+            o.n_cpu_layers = as_int(n_cpu_layers, "n_cpu_layers")
+            if vram is not None:
+                o.vram_bytes = _NO_VRAM if vram == 0 else parse_bytes(vram)
+            if device is not None:
+                o.device = device.encode()
             o.predict_depth = as_int(predict_depth, "predict_depth")
             if scope is not None:
                 o.scope = scope.encode()
@@ -466,7 +487,7 @@ class Engine(Handle):
             check(lib().stk_force_route(p, number, ids, len(experts)))
 
     def force_placement(self, place: str) -> None:
-        """Where experts are computed from the next step on: "auto" or "cpu"."""
+        """Where experts are computed from the next step on: "auto", "cpu", "device" or "random"."""
         if place not in _PLACE:
             raise InvalidArgumentError(f"placement '{place}'; there are {', '.join(_PLACE)}")
         with self._use() as p:

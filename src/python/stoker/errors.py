@@ -83,6 +83,12 @@ class StateError(StokerError, RuntimeError):
     code = -10
 
 
+class DeviceLostError(StokerError, RuntimeError):
+    """The device is lost; only another engine, without it, can go on."""
+
+    code = -11
+
+
 class LibraryError(StokerError, ImportError):
     """The C library was not found, is none, or is of another version than this package."""
 
@@ -125,6 +131,7 @@ _FAMILIES = (
     CanceledError,
     NoSpaceError,
     StateError,
+    DeviceLostError,
 )
 BY_CODE: dict[int, type[StokerError]] = {family.code: family for family in _FAMILIES if family.code is not None}
 

@@ -144,7 +144,7 @@ def constants(prefix: str) -> dict[str, int]:
 
 def test_error_codes() -> None:
     codes = constants("STK_E")
-    assert len(codes) == 10
+    assert len(codes) == 11
     assert set(codes.values()) == set(errors.BY_CODE)
     for code, family in errors.BY_CODE.items():
         assert family.code == code

@@ -131,9 +131,11 @@ bool check_cuda_combine(device *d) {
     enum { N_TOK = 3, K = 4 };
     static float out[N_TOK * K * 600];
     for (uint32_t i = 0; i < 8; i++) {
-        uint32_t n = 1 + check_below(600);
+        uint32_t n = 1 + check_below(600), row[N_TOK * K];
+        bool scattered = i % 2;
         float weights[N_TOK * K];
-        check_case("%u tokens of %u", N_TOK, n);
+        check_case("%u tokens of %u, rows %s", N_TOK, n, scattered ? "elsewhere" : "in order");
+        for (uint32_t j = 0; j < N_TOK * K; j++) row[j] = scattered ? (j * 5 + 1) % (N_TOK * K) : j;
         check_fill_activations(0, a, N_TOK * n);
         check_fill_activations(i, out, N_TOK * K * n);
         check_fill_activations(0, weights, N_TOK * K);
@@ -142,10 +144,11 @@ bool check_cuda_combine(device *d) {
                               device_copy(d, weights, sizeof weights),
                               N_TOK,
                               n,
-                              K};
+                              K,
+                              scattered ? device_copy(d, row, sizeof row) : NULL};
         for (uint32_t t = 0; t < N_TOK; t++) {
             memset(b, 0, n * sizeof *b);
-            for (uint32_t r = 0; r < K; r++) stk_ref_axpy(b, weights[t * K + r], out + (size_t)(t * K + r) * n, n);
+            for (uint32_t r = 0; r < K; r++) stk_ref_axpy(b, weights[t * K + r], out + (size_t)row[t * K + r] * n, n);
             stk_ref_add(a + (size_t)t * n, b, n);
         }
         bool ok = device_call(d->ops->combine(&p, d->stream)) && device_rows_equal(d, "x", a, p.x, N_TOK, n, n);
