@@ -7,8 +7,9 @@ enum { PROGRESS_STEPS = 4096 };
 
 /* What the running step adds once it is over. */
 typedef struct running {
-    uint32_t n_tok; /* 0: none, or it was aborted */
-    int64_t layer;  /* the latest event's */
+    uint32_t n_tok;        /* 0: none, or it was aborted */
+    int64_t layer;         /* the latest event's */
+    const stk_event *kept; /* it, where the predictor waits for what routers ahead said; NULL */
 } running;
 
 static int show_progress(const stk_decide *d) {
@@ -53,7 +54,7 @@ static int begin_step(stk_decide *d, running *r, const stk_trace_step *step) {
     end_step(d, r);
     bool begins = stk_tally_step(d->tally, step);
     if (begins && d->reset && d->tally->n_sequence > 1) STK_TRY(stk_cache_clear(d->cache));
-    *r = (running){step->n_tok, -1};
+    *r = (running){step->n_tok, -1, NULL};
     return d->n_step++ % PROGRESS_STEPS ? 0 : show_progress(d);
 }
 
@@ -74,11 +75,19 @@ static int take_in(stk_decide *d, const stk_ahead *list, uint32_t n) {
     return 0;
 }
 
-static int predict(stk_decide *d, const stk_event *event) {
-    const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
+static int predict(stk_decide *d, const stk_event *event, const stk_lookahead *look) {
     stk_ahead *list;
-    int n = stk_prefetch_choose(d->prefetch, event, &unknown, NULL, &list);
+    int n = stk_prefetch_choose(d->prefetch, event, look, NULL, &list);
     return n < 0 ? n : take_in(d, list, (uint32_t)n);
+}
+
+/* The record after an event tells what routers ahead said, if they said anything. */
+static int predict_kept(stk_decide *d, running *r, const stk_trace_record *next) {
+    const stk_event *event = r->kept;
+    if (!event) return 0;
+    r->kept = NULL;
+    stk_lookahead look = stk_gates_look(d->gates, next && next->kind == STK_TRACE_AHEAD ? &next->ahead : NULL);
+    return predict(d, event, &look);
 }
 
 static int take_event(stk_decide *d, running *r, const stk_event *event) {
@@ -90,7 +99,9 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
     int n = stk_cache_event(d->cache, event->layer, event, &list);
     if (n < 0) return n;
     stk_tally_event(d->tally, event->layer, list, (uint32_t)n);
-    if (d->prefetch) return predict(d, event);
+    const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
+    r->kept = d->prefetch && d->gates ? stk_gates_keep(d->gates, event) : NULL;
+    if (d->prefetch) return r->kept ? 0 : predict(d, event, &unknown);
     stk_chooser_settle(d->chooser, event);
     return 0;
 }
@@ -128,9 +139,10 @@ static int take_resize(stk_decide *d, const stk_trace_resize *resize) {
 
 int stk_decide_run(stk_decide *d) {
     stk_trace_record record;
-    running r = {0, -1};
+    running r = {0, -1, NULL};
     int rc;
     while ((rc = stk_source_read(d->source, &record)) == 1) {
+        STK_TRY(predict_kept(d, &r, &record));
         switch (record.kind) {
         case STK_TRACE_EVENT: rc = take_event(d, &r, &record.event); break;
         case STK_TRACE_STEP: rc = begin_step(d, &r, &record.step); break;
@@ -143,6 +155,7 @@ int stk_decide_run(stk_decide *d) {
         }
         if (rc < 0) return rc;
     }
+    if (rc >= 0) rc = predict_kept(d, &r, NULL);
     end_step(d, &r);
     return rc;
 }

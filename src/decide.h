@@ -8,6 +8,7 @@
 #define STK_DECIDE_H
 
 #include "chooser.h"
+#include "gates.h"
 #include "prefetch.h"
 #include "tally.h"
 #include "traces/source.h"
@@ -19,6 +20,7 @@ typedef struct stk_decide {
     stk_chooser *chooser;   /* of what is read ahead; borrowed */
     stk_ahead *ahead;       /* [STK_TRACE_AHEAD_MAX * n_expert] scratch; borrowed */
     stk_prefetch *prefetch; /* predicts in place of what was recorded; NULL: as recorded; borrowed */
+    stk_gates *gates;       /* what it hears of routers ahead; NULL: nothing; borrowed */
     uint32_t depth;         /* layers ahead of recorded predictions that count; 0: none */
     bool reset;             /* the cache is emptied at each sequence */
     void (*stepped)(void *user, uint64_t i, enum stk_phase phase, const stk_stats *total); /* as in replay.h; or NULL */

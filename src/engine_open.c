@@ -264,7 +264,6 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     e->opened = true;
     e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = e->o.scope = e->o.profile = NULL;
     e->o.device = e->o.vram_policy = NULL;
-    e->policy.params = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);

@@ -2,17 +2,7 @@
 #include <stdlib.h>
 
 #include "engine.h"
-
-static void fill_extents(const stk_engine *e, stk_trace_extent *out) {
-    const stk_catalogue *cat = e->experts;
-    for (uint32_t l = 0; l < stk_catalogue_n_layer(cat); l++)
-        for (uint32_t x = 0; x < stk_catalogue_n_expert(cat); x++)
-            for (uint32_t p = 0; p < STK_N_PART; p++) {
-                stk_part_read r;
-                stk_catalogue_read(cat, l, x, p, stk_io_align(e->io, stk_catalogue_extent(cat, l, x, p).file), &r);
-                *out++ = (stk_trace_extent){r.file, r.file_offset, r.bytes};
-            }
-}
+#include "shape.h"
 
 int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slot) {
     const stk_catalogue *cat = e->experts;
@@ -35,8 +25,8 @@ int stk_engine_trace_open(stk_engine *e, const char *path, const uint32_t *n_slo
     for (uint32_t l = 0; l < n_layer; l++) {
         layers[l] = stk_catalogue_layer_class(cat, l);
         layers[n_layer + l] = l;
+        stk_shape_extents(cat, l, e->io, extents + (size_t)l * n_expert * STK_N_PART);
     }
-    fill_extents(e, extents);
     if (state) (void)stk_cache_save(e->cache, state, (size_t)state_bytes);
     stk_trace_header h = {.n_layer = n_layer,
                           .n_expert = n_expert,

@@ -21,6 +21,7 @@
 #include "predictor_user.h"
 #include "profile_file.h"
 #include "replay.h"
+#include "shape.h"
 #include "spec.h"
 #include "virtual.h"
 
@@ -29,6 +30,7 @@ typedef struct replay {
     const stk_replay_inside *inside;
     stk_profile_file profile; /* of o.profile; without one all 0 */
     stk_source *source;
+    stk_trace_header shape; /* of o.model or o.model_shape; else all 0 */
     const stk_trace_header *header;
     stk_budget budget;
     stk_cache *cache;
@@ -37,6 +39,7 @@ typedef struct replay {
     stk_tally tally;
     stk_chooser *chooser;       /* of what is read ahead, in all but a verifying replay */
     stk_prefetch *prefetch;     /* a predictor that is asked anew; NULL: what was predicted is taken from the record */
+    stk_gates gates;            /* what was recorded as said by routers ahead, for it; without its arrays: it does not listen */
     uint32_t depth;             /* layers ahead of recorded predictions that count; 0: nothing is to be read ahead */
     uint64_t n_resize_left_out; /* recorded resizes, where the budget is the caller's */
     stk_gain_size *sizes;       /* [n_layer] of an expert */
@@ -53,6 +56,10 @@ typedef struct replay {
 
 void stk_replay_options_default(stk_replay_options *o, size_t struct_bytes) {
     stk_struct_give(o, struct_bytes, &(stk_replay_options){.scope = STK_SCOPE_AUTO}, sizeof *o);
+}
+
+static stk_source_options source_options(const replay *r) {
+    return (stk_source_options){r->o.expert_bytes, r->shape.n_layer ? &r->shape : NULL};
 }
 
 /* ---- Open and close ----------------------------------------------------------------------------------------------------- */
@@ -227,7 +234,8 @@ static int foresee(replay *r, const char *const *paths, uint32_t n) {
     stk_source *s;
     stk_trace_record record;
     stk_tally tally = {.max_seq = INT64_MIN}; /* tells where sequences begin */
-    int rc = stk_source_open(&s, paths, n, &(stk_source_options){r->o.expert_bytes});
+    stk_source_options options = source_options(r);
+    int rc = stk_source_open(&s, paths, n, &options);
     while (rc >= 0 && (rc = stk_source_read(s, &record)) == 1) {
         bool clear = record.kind == STK_TRACE_CLEAR;
         if (record.kind == STK_TRACE_EVENT) rc = stk_future_add(r->future, record.event.layer, &record.event);
@@ -315,7 +323,7 @@ static int open_chooser(replay *r) {
 
 /*
  * A predictor of the caller's choice, in place of what was recorded. What routers ahead said depends on hidden states, so that it
- * is in the trace alone: "gate" is what was recorded.
+ * is in the trace alone: "gate" is what was recorded, and others that listen to routers hear that.
  */
 static int open_prefetch(replay *r) {
     const stk_trace_header *h = r->header;
@@ -329,6 +337,8 @@ static int open_prefetch(replay *r) {
     r->depth = 0;
     if (!own && strcmp(name, "none") == 0) return STK_OK;
     stk_spec spec = stk_spec_parse(own ? "" : name);
+    const stk_predictor_ops *ops = own ? NULL : stk_predictor_find(spec.name);
+    if (ops && ops->wants_lookahead) STK_TRY(stk_gates_open(&r->gates, h->n_expert, h->k, depth));
     return stk_prefetch_open(&r->prefetch, &(stk_prefetch_config){.predictor = spec.name,
                                                                   .params = spec.params,
                                                                   .depth = depth,
@@ -371,6 +381,7 @@ static int open_timed(replay *r, const char *path) {
     STK_TRY(stk_virtual_open(&r->virtual, r->source, r->cache, &r->tally));
     r->virtual.chooser = r->o.verify ? NULL : r->chooser;
     r->virtual.prefetch = r->prefetch;
+    r->virtual.gates = r->gates.scores ? &r->gates : NULL;
     r->virtual.depth = r->depth;
     STK_TRY(open_times(r, path));
     STK_TRY(open_tier(r));
@@ -398,7 +409,10 @@ static int open_timed(replay *r, const char *path) {
 
 static int open_replay(replay *r, const char *const *paths, uint32_t n) {
     STK_TRY(check_options(&r->o, n));
-    STK_TRY(stk_source_open(&r->source, paths, n, &(stk_source_options){r->o.expert_bytes}));
+    int shaped = stk_shape_choose(r->o.model, r->o.model_shape, &r->shape);
+    if (shaped < 0) return shaped;
+    stk_source_options options = source_options(r);
+    STK_TRY(stk_source_open(&r->source, paths, n, &options));
     r->header = stk_source_header(r->source);
     const stk_source_info *info = stk_source_get_info(r->source);
     if (r->o.verify && !(info->recorded && r->header->policy[0]))
@@ -422,6 +436,7 @@ static void close_replay(replay *r) {
     stk_chooser_close(&r->chooser);
     free(r->sizes);
     stk_prefetch_close(&r->prefetch);
+    stk_gates_close(&r->gates);
     stk_profile_file_fini(&r->profile);
     stk_cache_close(&r->cache);
     stk_future_close(&r->future);
@@ -429,6 +444,7 @@ static void close_replay(replay *r) {
     stk_tally_close(&r->tally);
     stk_budget_close(&r->budget);
     stk_source_close(&r->source);
+    stk_shape_close(&r->shape);
 }
 
 /* ---- The timed path ----------------------------------------------------------------------------------------------------- */
@@ -556,6 +572,7 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .tally = &r->tally,
                     .chooser = r->chooser,
                     .prefetch = r->prefetch,
+                    .gates = r->gates.scores ? &r->gates : NULL,
                     .depth = r->depth,
                     .ahead = ahead,
                     .stepped = r->inside->stepped,

@@ -6,6 +6,7 @@
 #include "cost_file.h"
 #include "io/drive.h"
 #include "plan_replay.h"
+#include "shape.h"
 #include "spec.h"
 
 typedef struct request {
@@ -15,7 +16,8 @@ typedef struct request {
     stk_cost cost;
     stk_spec policy; /* of o->policy */
     const char *params;
-    uint64_t *uses; /* NULL: none are known */
+    uint64_t *uses;         /* NULL: none are known */
+    stk_trace_header shape; /* of o->model or o->model_shape; else all 0 */
 } request;
 
 static int take_cost(request *r) {
@@ -102,7 +104,9 @@ static int run(request *r, const char *const *traces, uint32_t n, stk_replay_res
     stk_plan_replay_result got;
     STK_TRY(check(r));
     STK_TRY(take_cost(r));
-    STK_TRY(stk_source_open(&r->source, traces, n, &(stk_source_options){r->o->expert_bytes}));
+    int shaped = stk_shape_choose(r->o->model, r->o->model_shape, &r->shape);
+    if (shaped < 0) return shaped;
+    STK_TRY(stk_source_open(&r->source, traces, n, &(stk_source_options){r->o->expert_bytes, shaped ? &r->shape : NULL}));
     if (!stk_source_get_info(r->source)->sized)
         stk_log(STK_LOG_WARN, "%s does not say how large an expert is: %d bytes are assumed", traces[0], STK_SOURCE_EXPERT_BYTES);
     STK_TRY(take_uses(r));
@@ -127,6 +131,7 @@ int stk_replay_tiers_run(const char *const *traces, uint32_t n, const stk_replay
     request r = {.o = options};
     int rc = run(&r, traces, n, result);
     stk_source_close(&r.source);
+    stk_shape_close(&r.shape);
     free(r.uses);
     return rc;
 }

@@ -94,7 +94,13 @@ static void head(stk_page *page, const stk_tune_report *r) {
     stk_page_put(page, "<p>Best: <b>");
     stk_page_text(page, config);
     config_text(&r->list->items[0].config, r->tune->timed, config);
-    stk_page_put(page, "</b>. The default beside it: ");
+    stk_page_put(page, "</b>");
+    if (r->result->n_tied > 1)
+        stk_page_put(page,
+                     ", the simplest of %u configurations that are as good as far as these traces can tell (the best of them by "
+                     "%.1f %%)",
+                     r->result->n_tied, 100 * r->result->tie_margin);
+    stk_page_put(page, ". The default beside it: ");
     stk_page_text(page, config);
     stk_page_put(page, ".</p>\n");
 }
@@ -111,8 +117,9 @@ static void tiles(stk_page *page, const stk_tune_report *r) {
                  100 * x->default_hit_rate);
     stk_page_put(
         page,
-        "<div class='tile'><b>%.1f %%</b>with belady-bypass, which knows what comes but reads nothing ahead</div>\n</div>\n",
-        100 * x->bound_hit_rate);
+        "<div class='tile'><b>%.1f %%</b>without reading ahead; the default %.1f %%, belady-bypass, which knows what comes, "
+        "%.1f %%</div>\n</div>\n",
+        100 * x->cache_hit_rate, 100 * x->default_cache_hit_rate, 100 * x->bound_hit_rate);
 }
 
 /* ---- Figures ------------------------------------------------------------------------------------------------------------- */

@@ -891,17 +891,20 @@ typedef struct stk_replay_options {
     stk_replay_detail *detail; /* NULL, or where further figures go */
     const stk_policy_hooks *hooks; /* as in stk_engine_options; with verify, the policy that the run was recorded with */
     const char *predictor; /* NULL or "gate": what the trace recorded is read ahead, chosen anew; "none": nothing; another one, as
-                              in stk_engine_options, works on the trace's events, without what only a live run knows (the routers
-                              of layers ahead); not with verify, which repeats what was */
+                              in stk_engine_options, works on the trace's events and hears what was recorded of routers ahead, one
+                              token at a time; not with verify, which repeats what was */
     const stk_predictor_hooks *predictor_hooks; /* as in stk_engine_options */
     uint32_t predict_depth;                     /* layers ahead at most; 0: all that were recorded, or 1 */
     uint32_t ahead;                             /* STK_AHEAD_...; not with verify */
-    const char *profile;    /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
-    uint64_t vram_bytes;    /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
-    const char *mode;       /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
-    const char *uses_from;  /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
-    stk_timeline *timeline; /* NULL, or where the modelled queues are taken down; with io or cost, which give them times; not yet
-                               with VRAM */
+    const char *profile;     /* NULL, or a file of stk_tune: budget, policy, scope and predictor that are not given are its */
+    uint64_t vram_bytes;     /* slots of a GPU over RAM; with it or mode, cost is needed and ram_bytes 0 holds all */
+    const char *mode;        /* how experts are placed and scheduled on it; NULL: "hybrid" (stk_mode_list) */
+    const char *uses_from;   /* a trace of other sequences of the model, whose experts are placed in VRAM first; or NULL */
+    stk_timeline *timeline;  /* NULL, or where the modelled queues are taken down; with io or cost, which give them times; not yet
+                                with VRAM */
+    const stk_model *model;  /* NULL, or the model that imported traces are of: its experts' sizes, in place of what they say */
+    const char *model_shape; /* NULL, or the same of a shape of stk_synth, as "qwen3-30b-a3b" or "qwen3-30b-a3b:Q8_0" (Q4_K_M
+                                where none is named) */
 } stk_replay_options;
 typedef struct stk_replay_result {
     uint32_t struct_bytes;
@@ -936,12 +939,14 @@ typedef struct stk_tune_options {
     const char *cost;       /* then the hit rate decides, and what is read ahead stays as it is by default */
     uint64_t expert_bytes;  /* of imported traces */
     uint64_t seed;          /* of random policies and drives */
-    const stk_model *model; /* NULL, or the model that the traces are of: checked, and named in the profile */
+    const stk_model *model; /* NULL, or the model that the traces are of: checked, and named in the profile; imported ones take
+                               its experts' sizes, as in stk_replay_options */
     const char *profile;    /* NULL, or where the profile goes (the form is in src/profile_file.h) */
     const char *report;     /* NULL, or where the report goes, one HTML file that needs no other */
     const char *state;      /* NULL, or a file that keeps every result, so that the same call goes on where one was cancelled */
     stk_progress_fn progress;
     void *progress_user;
+    const char *model_shape; /* as in stk_replay_options */
 } stk_tune_options;
 STK_API void stk_tune_options_default(stk_tune_options *options, size_t struct_bytes);
 
@@ -957,7 +962,7 @@ typedef struct stk_tune_result {
     uint32_t scope;     /* STK_SCOPE_... */
     uint32_t fitted;    /* non-zero: each layer has its own number of slots */
     uint32_t depth;     /* layers ahead */
-    uint32_t reserved;
+    uint32_t n_tied; /* configurations that are as good as the best as far as the traces can tell; this is the simplest of them */
     uint64_t ram_bytes;
     uint64_t n_sequence;
     uint64_t n_token;
@@ -972,7 +977,10 @@ typedef struct stk_tune_result {
                           with the configuration that the others chose */
     double margin_low; /* the least and the greatest of the parts */
     double margin_high;
-    char policy[256]; /* as --policy and --predictor take them: with their parameters, NAME:PARAMETER=VALUE,... */
+    double tie_margin;     /* how much better than this one the best of these is, as margin is, on the traces that chose it */
+    double cache_hit_rate; /* of its cache, when nothing is read ahead: what bound_hit_rate is to be compared with; */
+    double default_cache_hit_rate; /* of the default's */
+    char policy[256];              /* as --policy and --predictor take them: with their parameters, NAME:PARAMETER=VALUE,... */
     char predictor[256];
 } stk_tune_result;
 /*

@@ -220,7 +220,7 @@ int stk_trace_convert(const char *const *traces, uint32_t n, const char *path, c
     if (c.o.format > STK_TRACE_FORMAT_CSV) return stk_fail(STK_EINVAL, "format %u: no such choice", c.o.format);
     for (uint32_t i = 0; i < n; i++)
         if (!traces[i]) return stk_fail(STK_EINVAL, "stk_trace_convert: trace %u is NULL", i);
-    STK_TRY(stk_source_open(&c.source, traces, n, &(stk_source_options){c.o.expert_bytes}));
+    STK_TRY(stk_source_open(&c.source, traces, n, &(stk_source_options){.expert_bytes = c.o.expert_bytes}));
     c.whole = stk_source_get_info(c.source)->recorded && !c.o.first_step && !c.o.n_step;
     int rc = convert_whole(&c, path);
     stk_source_close(&c.source);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model.h"
+#include "shape.h"
 
 void stk_tune_options_default(stk_tune_options *o, size_t struct_bytes) {
     stk_struct_give(o, struct_bytes, &(stk_tune_options){0}, sizeof *o);
@@ -68,7 +68,7 @@ static uint64_t hash_cost(uint64_t h, const char *path) {
 
 static void hash_state(stk_tuning *t) {
     const char *io = t->o.io ? t->o.io : "", *version = stk_version();
-    const uint64_t numbers[] = {t->traces.hash, t->traces.n_step, t->ram_bytes, t->o.seed, t->o.expert_bytes, t->timed};
+    const uint64_t numbers[] = {t->traces.hash, t->traces.n_step, t->ram_bytes, t->traces.all_bytes, t->o.seed, t->timed};
     uint64_t h = hash_bytes(0xcbf29ce484222325u, numbers, sizeof numbers);
     h = hash_bytes(hash_bytes(h, io, strlen(io)), version, strlen(version));
     t->state_hash = hash_cost(h, t->o.cost);
@@ -78,22 +78,10 @@ static void finish(stk_tuning *t) {
     stk_tune_traces_close(&t->traces);
     free(t->jobs);
     free(t->kept);
+    stk_shape_close(&t->shape);
 }
 
 /* ---- The choice ---------------------------------------------------------------------------------------------------------- */
-
-/* The candidate of the least cost over the parts of `mask`; what was found first among equals. */
-static uint32_t choose(const stk_tuning *t, const stk_tune_list *list, uint32_t mask) {
-    uint32_t best = 0;
-    double least = INFINITY;
-    for (uint32_t i = 0; i < list->n; i++) {
-        double cost = stk_tune_cost(t, (const stk_tune_sum(*)[2])list->items[i].parts, mask);
-        if (cost >= least) continue;
-        least = cost;
-        best = i;
-    }
-    return best;
-}
 
 /* The default: lru for all layers, with what the next layer's router named. The search replays it first. */
 static uint32_t default_of(const stk_tune_list *list) {
@@ -135,8 +123,8 @@ static void validate(const stk_tuning *t, const stk_tune_list *list, uint32_t st
     for (uint32_t p = 0; p < t->traces.n_part; p++) {
         margins[p] = NAN;
         if (!has_part(t, list, p)) continue;
-        const stk_tune_candidate *chosen = &list->items[choose(t, list, all & ~(1u << p))];
-        if (t->traces.n_part == 1) chosen = &list->items[choose(t, list, all)];
+        const stk_tune_candidate *chosen = &list->items[stk_tune_choose(t, list, all & ~(1u << p), NULL)];
+        if (t->traces.n_part == 1) chosen = &list->items[stk_tune_choose(t, list, all, NULL)];
         stk_tune_sum s = stk_tune_total(t, (const stk_tune_sum(*)[2])chosen->parts, 1u << p);
         for (int f = 0; f < STK_TUNE_N_FIGURE; f++) tuned.v[f] += s.v[f];
         margins[p] = margin_of(t, chosen, &list->items[standard], 1u << p);
@@ -250,8 +238,12 @@ static int tune(stk_tuning *t, stk_tune_list *list, stk_tune_result *r) {
     STK_TRY(stk_tune_search(t, list));
     if (!list->n)
         return stk_fail(STK_EBUDGET, "%llu bytes of expert slots are too few for any cache", (unsigned long long)t->ram_bytes);
-    uint32_t best = choose(t, list, (1u << t->traces.n_part) - 1);
+    uint32_t all = (1u << t->traces.n_part) - 1, best = stk_tune_choose(t, list, all, &r->n_tied),
+             least = stk_tune_least(t, list, all);
+    r->tie_margin = margin_of(t, &list->items[least], &list->items[best], all);
     STK_TRY(stk_tune_bound(t, t->ram_bytes, &r->bound_hit_rate));
+    STK_TRY(stk_tune_cache(t, &list->items[best].config, &r->cache_hit_rate));
+    STK_TRY(stk_tune_cache(t, &list->items[default_of(list)].config, &r->default_cache_hit_rate));
     validate(t, list, default_of(list), margins, r);
     fill_result(t, list, best, r);
     STK_TRY(save(t, list, best, margins, r));
@@ -269,8 +261,9 @@ int stk_tune(const char *const *traces, uint32_t n, const stk_tune_options *opti
     if (result->struct_bytes < sizeof result->struct_bytes)
         return stk_fail(STK_EINVAL, "tune result of %u bytes", result->struct_bytes);
     STK_TRY(take_options(&t, options));
-    t.traces.expert_bytes = t.o.expert_bytes;
-    int rc = tune(&t, &list, &r);
+    int rc = stk_shape_choose(t.o.model, t.o.model_shape, &t.shape);
+    t.traces.source = (stk_source_options){t.o.expert_bytes, rc > 0 ? &t.shape : NULL};
+    if (rc >= 0) rc = tune(&t, &list, &r);
     free(list.items);
     finish(&t);
     if (rc < 0) return rc;

@@ -4,13 +4,19 @@
  *   tune_traces.c  one look at the traces: sequences, how experts are used, how far apart their uses lie
  *   tune_jobs.c    replays side by side, and the file that keeps their results
  *   tune_search.c  which configurations are replayed: coarse to fine
- *   tune.c         the choice, checked by cross-validation; the profile
+ *   tune_params.c  which values of a policy's or predictor's parameters these have
+ *   tune_choice.c  which of them is chosen
+ *   tune.c         cross-validation; the profile
  *   report*.c      the same as a page
  *
  * Cross-validation: traces are cut into parts, by sequence, or where there are few of these into stretches of steps. A replay of
  * all traces gives the figures of every part. What is fitted to traces (slots of each layer) is fitted once without each part,
  * and that part's figures are taken from there. The margin that is reported for a part is that of the configuration which is best
  * on the other parts.
+ *
+ * The choice is the simplest configuration among those that are as good as the best: whose cost, part by part, is above that of
+ * the best by no more than one standard error of these differences, or half a percent. What is within the noise of one set of
+ * traces is no reason to leave the default.
  *
  * Who may call it: src/tune*.c, src/report*.c. Threads: stk_tune's caller, and for the replays threads that end before it
  * returns.
@@ -26,6 +32,7 @@ enum {
     STK_TUNE_PARTS = 8, /* at most */
     STK_TUNE_ALL = -1,  /* no part is left out */
     STK_TUNE_TEXT = 2 * STK_SPEC_BYTES + 128,
+    STK_TUNE_TRIALS = 32, /* at a time */
 };
 
 /* What is summed up over steps. */
@@ -50,7 +57,7 @@ typedef struct stk_tune_sum {
 typedef struct stk_tune_traces {
     const char *const *paths; /* [n_path] borrowed */
     uint32_t n_path;
-    uint64_t expert_bytes; /* as in the options */
+    stk_source_options source; /* how they are to be read */
     char model[STK_PROFILE_NAME_BYTES], io[256];
     uint32_t n_layer, n_expert, k, n_part;
     bool sized, one_size;    /* bytes of experts are known; all are the same */
@@ -68,7 +75,7 @@ typedef struct stk_tune_traces {
     uint64_t n_lookup;
 } stk_tune_traces;
 
-/* `t` has paths, n_path and expert_bytes set, the rest 0. Two passes. Errors: those of sources; STK_ECANCELED by progress. */
+/* `t` has paths, n_path and source set, the rest 0. Two passes. Errors: those of sources; STK_ECANCELED by progress. */
 int stk_tune_traces_open(stk_tune_traces *t, stk_progress_fn progress, void *user) STK_CHECKED;
 void stk_tune_traces_close(stk_tune_traces *t);
 
@@ -97,6 +104,7 @@ typedef struct stk_tune_job {
 
 typedef struct stk_tuning {
     stk_tune_options o;
+    stk_trace_header shape; /* of o.model or o.model_shape; else all 0 */
     stk_tune_traces traces;
     uint64_t ram_bytes;
     enum stk_phase phase; /* that counts */
@@ -124,6 +132,24 @@ void stk_tune_job_text(const stk_tune_job *job, char out[STK_TUNE_TEXT]);
 const stk_policy_ops *stk_tune_policy(const stk_tune_config *config);
 bool stk_tune_same(const stk_tune_config *a, const stk_tune_config *b);
 
+/* ---- Parameters ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct stk_tune_trials {
+    stk_tune_config items[STK_TUNE_TRIALS];
+    uint32_t n;
+} stk_tune_trials;
+
+/* The text of a configuration's policy or predictor, by STK_METHOD_.... */
+char *stk_tune_spec(stk_tune_config *config, uint32_t kind);
+bool stk_tune_same_method(const stk_tune_config *a, const stk_tune_config *b, uint32_t kind);
+/* Parameters that a spec sets. */
+uint32_t stk_tune_n_set(const char *spec);
+/* Each parameter of a configuration's policy or predictor across its range, the others as they are there. */
+void stk_tune_coarse(const stk_tune_config *at, uint32_t kind, stk_tune_trials *out);
+/* Each one halfway from the best to the nearest values on either side among those tried [n_tried]. */
+void stk_tune_fine(const stk_tune_config *best, uint32_t kind, const stk_tune_config *tried, uint32_t n_tried,
+                   stk_tune_trials *out);
+
 /* ---- The search --------------------------------------------------------------------------------------------------------- */
 
 /* All candidates of the choice, each with the figures of every part. */
@@ -138,11 +164,18 @@ typedef struct stk_tune_list {
 } stk_tune_list;
 
 int stk_tune_search(stk_tuning *t, stk_tune_list *list) STK_CHECKED;
+/* The candidate of the least cost over the parts of `mask`; what was found first among equals. */
+uint32_t stk_tune_least(const stk_tuning *t, const stk_tune_list *list, uint32_t mask);
+/* The simplest of those that are as good as that one; among equally simple ones the least cost. *n_tied: how many there are; or
+ * NULL. */
+uint32_t stk_tune_choose(const stk_tuning *t, const stk_tune_list *list, uint32_t mask, uint32_t *n_tied);
 /* What is to be less: time of a token, or misses of a lookup, over the parts of `mask`. */
 double stk_tune_cost(const stk_tuning *t, const stk_tune_sum parts[STK_TUNE_PARTS][2], uint32_t mask);
 stk_tune_sum stk_tune_total(const stk_tuning *t, const stk_tune_sum parts[STK_TUNE_PARTS][2], uint32_t mask);
 /* Hits without reading ahead that no cache exceeds, over all parts. */
 int stk_tune_bound(stk_tuning *t, uint64_t ram_bytes, double *hit_rate) STK_CHECKED;
+/* The same of a configuration's cache. */
+int stk_tune_cache(stk_tuning *t, const stk_tune_config *config, double *hit_rate) STK_CHECKED;
 
 /* Hit rates without reading ahead by budget, for the report. */
 enum { STK_TUNE_BUDGETS = 8, STK_TUNE_CURVES = 8 };

@@ -90,6 +90,8 @@ static int replay(crew *c, stk_tune_job *job) {
     o.io = config->timed ? t->o.io : NULL;
     o.cost = config->timed ? t->o.cost : NULL;
     o.expert_bytes = t->o.expert_bytes;
+    o.model = t->o.model;
+    o.model_shape = t->o.model_shape;
     o.seed = t->o.seed;
     o.progress = is_cancelled;
     o.progress_user = c;

@@ -1,8 +1,8 @@
 /*
  * tune_search: which configurations are replayed. Coarse to fine: caches alone first, without times and without reading ahead,
  * every policy as it comes, for all layers together, by layer, and with slots fitted to each layer; then the parameters of
- * policies, from steps across their range to steps half as wide around the best; then the best few with times, with every
- * predictor.
+ * policies, from steps across their range to steps half as wide around the best; then the best few with times and what was
+ * recorded as read ahead; every predictor with the best of these, and the parameters of the best predictors likewise.
  */
 #include <math.h>
 #include <stdio.h>
@@ -13,10 +13,11 @@
 #include "tune.h"
 
 enum { SHORTLIST = 4, PREDICTORS = 2, FINE_ROUNDS = 2, MOST_CANDIDATES = 512 };
+enum { PREDICTOR_STEPS = 40 }; /* replays that their parameters take, about */
 
 /* Predictors that work on events alone. */
-static const char *const event_predictors[] = {"popularity", "previous", "history", "transition",
-                                               "crosslayer", "tokenid",  "matrices"};
+static const char *const event_predictors[] = {"popularity", "previous", "history", "transition", "crosslayer",
+                                               "tokenid",    "matrices", "path",    "mix"};
 
 stk_tune_sum stk_tune_total(const stk_tuning *t, const stk_tune_sum parts[STK_TUNE_PARTS][2], uint32_t mask) {
     stk_tune_sum sum = {{0}};
@@ -78,92 +79,39 @@ static int best_of(const stk_tuning *t, const stk_policy_ops *policy) {
 
 /* ---- Parameters ---------------------------------------------------------------------------------------------------------- */
 
-/* A policy with its parameters: only those that are not as they come. */
-static void make_spec(const stk_policy_ops *ops, const double *values, char out[STK_SPEC_BYTES]) {
-    size_t n = (size_t)snprintf(out, STK_SPEC_BYTES, "%s", ops->name);
-    char between = ':';
-    for (size_t i = 0; ops->params && ops->params[i].name; i++) {
-        if (values[i] == ops->params[i].initial || n >= STK_SPEC_BYTES) continue;
-        n += (size_t)snprintf(out + n, STK_SPEC_BYTES - n, "%c%s=%.6g", between, ops->params[i].name, values[i]);
-        between = ',';
-    }
-}
-
-static size_t n_param(const stk_policy_ops *ops) {
-    size_t n = 0;
-    while (ops->params && ops->params[n].name) n++;
-    return n;
-}
-
-/* Reads them back. */
-static void get_params(const stk_policy_ops *ops, const char *spec, double *values) {
-    const char *text = stk_spec_parse(spec).params;
-    for (size_t i = 0; i < n_param(ops); i++) {
-        values[i] = ops->params[i].initial;
-        size_t len = strlen(ops->params[i].name);
-        for (const char *p = text; p && *p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
-            if (strncmp(p, ops->params[i].name, len) == 0 && p[len] == '=') values[i] = strtod(p + len + 1, NULL);
-    }
-}
-
-/* Coarse steps to either side: by shares of the way to the end of the range, and by powers where that is far away. */
-static uint32_t coarse_steps(const stk_policy_param *p, double *out) {
+/* Configurations that were replayed and differ from this one in its policy's or predictor's parameters alone, itself too. */
+static uint32_t siblings(const stk_tuning *t, const stk_tune_config *of, uint32_t kind, stk_tune_config *out, uint32_t room) {
     uint32_t n = 0;
-    double up = p->max - p->initial, down = p->initial - p->min;
-    if (up > 20 * fabs(p->initial) && up > 20) {
-        double from = p->initial > 0 ? p->initial : 1;
-        for (int i = p->initial > 0; i < 4; i++) out[n++] = from * pow(8, i) > p->max ? p->max : from * pow(8, i);
-    } else if (up > 0) {
-        out[n++] = p->initial + up / 4;
-        out[n++] = p->initial + up * 3 / 4;
-    }
-    if (down > 0) {
-        out[n++] = p->initial - down / 8;
-        out[n++] = p->initial - down / 2;
+    for (uint32_t i = 0; i < t->n_job && n < room; i++) {
+        stk_tune_config c = t->jobs[i].config, same = *of;
+        if (!t->jobs[i].done || !stk_tune_same_method(&c, of, kind)) continue;
+        memcpy(stk_tune_spec(&same, kind), stk_tune_spec(&c, kind), STK_SPEC_BYTES);
+        if (stk_tune_same(&c, &same)) out[n++] = c;
     }
     return n;
 }
 
-static int try_param(stk_tuning *t, const stk_tune_config *at, size_t i, double value) {
-    const stk_policy_ops *ops = stk_tune_policy(at);
-    double values[8];
-    stk_tune_config c = *at;
-    if (n_param(ops) > STK_ARRAY_LEN(values) || value < ops->params[i].min || value > ops->params[i].max) return STK_OK;
-    get_params(ops, at->policy, values);
-    values[i] = value;
-    make_spec(ops, values, c.policy);
-    return stk_tune_add(t, &c, STK_TUNE_ALL);
-}
-
-/* Around the best value of parameter i: halfway to the nearest values that were tried on either side. */
-static int add_fine(stk_tuning *t, const stk_tune_config *best, size_t i) {
-    const stk_policy_ops *ops = stk_tune_policy(best);
-    double values[8], at, below = -INFINITY, above = INFINITY;
-    get_params(ops, best->policy, values);
-    at = values[i];
-    for (uint32_t j = 0; j < t->n_job; j++) {
-        const stk_tune_job *job = &t->jobs[j];
-        if (!job->done || !is_cache(t, job) || stk_tune_policy(&job->config) != ops) continue;
-        get_params(ops, job->config.policy, values);
-        if (values[i] < at) below = fmax(below, values[i]);
-        if (values[i] > at) above = fmin(above, values[i]);
+static int step(const stk_tuning *t, const stk_tune_config *best, uint32_t kind, bool coarse, stk_tune_trials *out) {
+    if (coarse) {
+        stk_tune_coarse(best, kind, out);
+        return STK_OK;
     }
-    if (isfinite(below)) STK_TRY(try_param(t, best, i, (at + below) / 2));
-    return isfinite(above) ? try_param(t, best, i, (at + above) / 2) : STK_OK;
+    stk_tune_config *tried = calloc(t->n_job, sizeof *tried);
+    if (!tried) return stk_fail(STK_ENOMEM, "out of memory for tuning");
+    stk_tune_fine(best, kind, tried, siblings(t, best, kind, tried, t->n_job), out);
+    free(tried);
+    return STK_OK;
 }
 
+/* Of every policy's best cache. */
 static int add_params(stk_tuning *t, bool coarse) {
     for (const char *const *name = stk_policy_names(); *name; name++) {
-        const stk_policy_ops *ops = stk_policy_find(*name);
+        stk_tune_trials trials;
         int at = best_of(t, stk_policy_find(*name));
         if (at < 0 || isinf(misses(t, (uint32_t)at))) continue;
         stk_tune_config best = t->jobs[at].config;
-        for (size_t i = 0; i < n_param(ops); i++) {
-            double steps[16];
-            uint32_t n = coarse ? coarse_steps(&ops->params[i], steps) : 0;
-            for (uint32_t s = 0; s < n; s++) STK_TRY(try_param(t, &best, i, steps[s]));
-            if (!coarse) STK_TRY(add_fine(t, &best, i));
-        }
+        STK_TRY(step(t, &best, STK_METHOD_POLICY, coarse, &trials));
+        for (uint32_t i = 0; i < trials.n; i++) STK_TRY(stk_tune_add(t, &trials.items[i], STK_TUNE_ALL));
     }
     return STK_OK;
 }
@@ -241,34 +189,74 @@ static int settle(stk_tuning *t, const set *s, stk_tune_list *list) {
     return STK_OK;
 }
 
-static uint32_t best_candidate(const stk_tuning *t, const stk_tune_list *list) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < list->n; i++)
-        if (stk_tune_cost(t, (const stk_tune_sum(*)[2])list->items[i].parts, UINT32_MAX) <
-            stk_tune_cost(t, (const stk_tune_sum(*)[2])list->items[best].parts, UINT32_MAX))
-            best = i;
-    return best;
+/* ---- Predictors ---------------------------------------------------------------------------------------------------------- */
+
+static double job_cost(const stk_tuning *t, uint32_t i) {
+    return stk_tune_cost(t, (const stk_tune_sum(*)[2])t->jobs[i].sums, UINT32_MAX);
 }
 
-/* With times: what was recorded as read ahead by depth, and nothing, for every cache of the shortlist; predictors on the best. */
+/* The best of so many predictors that were tried with a cache, one layer ahead, each with its best parameters. Returns how many
+ * there are. */
+static uint32_t best_predictors(const stk_tuning *t, const stk_tune_config *cache, stk_tune_config *out) {
+    uint32_t n = 0;
+    for (; n < PREDICTORS; n++) {
+        uint32_t best = t->n_job;
+        for (uint32_t i = 0; i < t->n_job; i++) {
+            const stk_tune_config *c = &t->jobs[i].config;
+            stk_tune_config same = with_predictor(cache, c->predictor, 1, true);
+            bool out_of_it = !t->jobs[i].done || t->jobs[i].without != STK_TUNE_ALL || !stk_tune_same(c, &same) ||
+                             strcmp(c->predictor, "gate") == 0 || strcmp(c->predictor, "none") == 0;
+            for (uint32_t k = 0; k < n; k++) out_of_it = out_of_it || stk_tune_same_method(c, &out[k], STK_METHOD_PREDICTOR);
+            if (!out_of_it && isfinite(job_cost(t, i)) && (best == t->n_job || job_cost(t, i) < job_cost(t, best))) best = i;
+        }
+        if (best == t->n_job) break;
+        out[n] = t->jobs[best].config;
+    }
+    return n;
+}
+
+/* Every predictor one layer ahead of a cache, then the parameters of the best: across their range, and around the best. */
+static int search_predictors(stk_tuning *t, const stk_tune_config *cache) {
+    for (size_t i = 0; i < STK_ARRAY_LEN(event_predictors); i++) {
+        stk_tune_config c = with_predictor(cache, event_predictors[i], 1, true);
+        STK_TRY(stk_tune_add(t, &c, STK_TUNE_ALL));
+    }
+    STK_TRY(stk_tune_run(t));
+    for (int round = 0; round <= FINE_ROUNDS; round++) {
+        stk_tune_config best[PREDICTORS];
+        uint32_t n = best_predictors(t, cache, best);
+        for (uint32_t i = 0; i < n; i++) {
+            stk_tune_trials trials;
+            STK_TRY(step(t, &best[i], STK_METHOD_PREDICTOR, round == 0, &trials));
+            for (uint32_t k = 0; k < trials.n; k++) STK_TRY(stk_tune_add(t, &trials.items[k], STK_TUNE_ALL));
+        }
+        STK_TRY(stk_tune_run(t));
+    }
+    return STK_OK;
+}
+
+/* With times: what was recorded as read ahead by depth, and nothing, for every cache of the shortlist; then predictors with the
+ * best cache; the best of them with the other caches and further ahead. */
 static int search_timed(stk_tuning *t, const stk_tune_config *caches, uint32_t n, set *s, stk_tune_list *list) {
+    stk_tune_config own[PREDICTORS];
     s->n = 0;
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t d = 1; d <= t->traces.n_ahead; d++) put(s, with_predictor(&caches[i], "gate", d, true));
         put(s, with_predictor(&caches[i], "none", 0, true));
     }
     STK_TRY(settle(t, s, list));
-    /* Coarse: one layer ahead, on the best cache. */
+    if (!list->n) return STK_OK;
+    stk_tune_config best = list->items[stk_tune_least(t, list, UINT32_MAX)].config;
+    STK_TRY(search_predictors(t, &best));
+    uint32_t n_own = best_predictors(t, &best, own);
     s->n = 0;
-    stk_tune_config best = list->items[best_candidate(t, list)].config;
-    for (size_t i = 0; i < STK_ARRAY_LEN(event_predictors); i++) put(s, with_predictor(&best, event_predictors[i], 1, true));
+    for (uint32_t p = 0; p < n_own; p++)
+        for (uint32_t d = 1; d <= STK_PREDICT_DEPTH_MAX; d++) put(s, with_predictor(&best, own[p].predictor, d, true));
     STK_TRY(settle(t, s, list));
-    /* Fine: further ahead, and on other caches, if one of them is best. */
     s->n = 0;
-    best = list->items[best_candidate(t, list)].config;
-    for (uint32_t d = 1; d <= STK_PREDICT_DEPTH_MAX && strcmp(best.predictor, "gate") != 0 && strcmp(best.predictor, "none") != 0;
-         d++)
-        for (uint32_t i = 0; i < n; i++) put(s, with_predictor(&caches[i], best.predictor, d, true));
+    best = list->items[stk_tune_least(t, list, UINT32_MAX)].config;
+    bool events = strcmp(best.predictor, "gate") != 0 && strcmp(best.predictor, "none") != 0;
+    for (uint32_t i = 0; i < n && events; i++) put(s, with_predictor(&caches[i], best.predictor, best.depth, true));
     return settle(t, s, list);
 }
 
@@ -285,7 +273,8 @@ static int search(stk_tuning *t, set *s, stk_tune_list *list) {
     uint32_t n = shortlist(t, caches);
     uint32_t per_cache = 1;
     for (uint32_t i = 0; i < n; i++) per_cache += caches[i].fitted ? t->traces.n_part : 1;
-    t->n_expected = t->n_job + (t->timed ? per_cache * (t->traces.n_ahead + 1) + STK_ARRAY_LEN(event_predictors) : per_cache);
+    t->n_expected = t->n_job + (t->timed ? per_cache * (t->traces.n_ahead + 1) + STK_ARRAY_LEN(event_predictors) + PREDICTOR_STEPS
+                                         : per_cache);
     t->n_expected += t->o.report ? STK_TUNE_BUDGETS * (STK_TUNE_CURVES - 2) : 1;
     if (t->timed) return search_timed(t, caches, n, s, list);
     for (uint32_t i = 0; i < n; i++) put(s, caches[i]);
@@ -311,13 +300,19 @@ static int bound_job(stk_tuning *t, uint64_t ram_bytes) {
     return stk_tune_add(t, &c, STK_TUNE_ALL);
 }
 
-int stk_tune_bound(stk_tuning *t, uint64_t ram_bytes, double *hit_rate) {
-    int job = bound_job(t, ram_bytes);
+static int hits_of(stk_tuning *t, int job, double *hit_rate) {
     if (job < 0) return job;
     STK_TRY(stk_tune_run(t));
     double m = misses(t, (uint32_t)job);
     *hit_rate = isfinite(m) ? 1 - m : 0;
     return STK_OK;
+}
+
+int stk_tune_bound(stk_tuning *t, uint64_t ram_bytes, double *hit_rate) { return hits_of(t, bound_job(t, ram_bytes), hit_rate); }
+
+int stk_tune_cache(stk_tuning *t, const stk_tune_config *config, double *hit_rate) {
+    stk_tune_config c = with_predictor(config, "none", 0, false);
+    return hits_of(t, stk_tune_add(t, &c, STK_TUNE_ALL), hit_rate);
 }
 
 /* Curves: lru, the best cache, then the best of other policies; the bound. */

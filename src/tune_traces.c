@@ -72,7 +72,7 @@ static int pass_steps(stk_tune_traces *t, step_list *steps, stk_progress_fn prog
     stk_trace_record r;
     stk_tally tally = {.max_seq = INT64_MIN};
     uint32_t layer = 0;
-    int rc = stk_source_open(&source, t->paths, t->n_path, &(stk_source_options){t->expert_bytes});
+    int rc = stk_source_open(&source, t->paths, t->n_path, &t->source);
     if (rc >= 0) rc = take_header(t, source);
     while (rc >= 0 && (rc = stk_source_read(source, &r)) == 1) {
         if (r.kind == STK_TRACE_STEP) {
@@ -213,7 +213,7 @@ static int pass_uses(stk_tune_traces *t, stk_progress_fn progress, void *user) {
     stk_trace_record record;
     recency r = {0};
     uint64_t n = 0;
-    int rc = stk_source_open(&source, t->paths, t->n_path, &(stk_source_options){t->expert_bytes});
+    int rc = stk_source_open(&source, t->paths, t->n_path, &t->source);
     if (rc >= 0) rc = recency_open(&r, t);
     while (rc >= 0 && (rc = stk_source_read(source, &record)) == 1) {
         if (record.kind == STK_TRACE_STEP && n < t->n_step) rc = show(source, ++n, progress, user);

@@ -330,15 +330,23 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     return 1;
 }
 
-/* Predictions of today; what the recorded run said is left out. */
+/* Predictions of today. What the recorded run said is what routers ahead said, or left out. */
 static int predict(stk_virtual *v, const stk_event *event, const stk_gain_now *now, stk_ahead **list) {
-    const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
+    stk_lookahead look = {.n_tok = event->n_tok, .n_expert = event->n_expert};
     const stk_trace_record *r;
-    int n =
-        stk_prefetch_choose(v->prefetch, event, &unknown, now, list); /* before the next record, which ends the event's arrays */
-    int rc = n < 0 ? n : stk_virtual_peek(v, &r);
-    if (rc > 0 && r->kind == STK_TRACE_AHEAD) stk_virtual_take(v);
-    return rc < 0 ? rc : n;
+    const stk_event *kept = v->gates ? stk_gates_keep(v->gates, event) : NULL;
+    int n = kept ? 0 : stk_prefetch_choose(v->prefetch, event, &look, now, list); /* the next record ends the event's arrays */
+    if (n < 0) return n;
+    int rc = stk_virtual_peek(v, &r);
+    if (rc < 0) return rc;
+    bool said = rc > 0 && r->kind == STK_TRACE_AHEAD;
+    if (kept) {
+        look = stk_gates_look(v->gates, said ? &r->ahead : NULL);
+        v->n_lookahead = look.depth;
+        n = stk_prefetch_choose(v->prefetch, kept, &look, now, list);
+    }
+    if (said) stk_virtual_take(v);
+    return n;
 }
 
 /* What a live predictor said may depend on a hidden state, so it is taken from the record, unless another one is to be asked. */

@@ -8,6 +8,7 @@
 #define STK_VIRTUAL_H
 
 #include "chooser.h"
+#include "gates.h"
 #include "prefetch.h"
 #include "step.h"
 #include "traces/source.h"
@@ -32,6 +33,7 @@ typedef struct stk_virtual {
     stk_chooser *chooser;    /* borrowed: chooses anew what is read ahead of what was predicted; NULL: as recorded */
     stk_timeline *timeline;  /* borrowed; NULL: none */
     stk_prefetch *prefetch;  /* borrowed: predicts in place of what was recorded; NULL: as recorded */
+    stk_gates *gates;        /* borrowed: what it hears of routers ahead; NULL: nothing */
     uint32_t depth;          /* layers ahead of recorded predictions that count, where they are chosen anew; 0: none */
     bool timed;              /* false: everything takes no time */
     stk_virtual_drive drive; /* of parts, key * n_part + part */

@@ -57,6 +57,33 @@ static int is_own(const char *path, bool *own) {
     return n < 0 ? (int)n : 0;
 }
 
+static void *copy(const void *of, size_t n, size_t bytes) {
+    void *out = calloc(n, bytes);
+    return out ? memcpy(out, of, n * bytes) : NULL;
+}
+
+static int check_shape(const stk_trace_header *h, const stk_trace_header *shape) {
+    if (!shape || (h->n_layer == shape->n_layer && h->n_expert == shape->n_expert)) return 0;
+    return stk_fail(STK_EINVAL, "it has %u layers of %u experts; the model has %u of %u", h->n_layer, h->n_expert, shape->n_layer,
+                    shape->n_expert);
+}
+
+/* Another model's classes and extents in place of what a trace says. */
+static int take_shape(file *f, const stk_trace_header *shape) {
+    stk_trace_header *h = &f->header;
+    STK_TRY(check_shape(h, shape));
+    free((void *)h->classes);
+    free((void *)h->layer_class);
+    free((void *)h->extents);
+    h->n_part = shape->n_part;
+    h->n_class = shape->n_class;
+    h->classes = copy(shape->classes, shape->n_class, sizeof *shape->classes);
+    h->layer_class = copy(shape->layer_class, shape->n_layer, sizeof *shape->layer_class);
+    h->extents = copy(shape->extents, (size_t)shape->n_layer * shape->n_expert * shape->n_part, sizeof *shape->extents);
+    f->sized = true;
+    return h->classes && h->layer_class && h->extents ? 0 : stk_fail(STK_ENOMEM, "out of memory");
+}
+
 static int open_import(file *f, const char *path, const stk_source_options *o) {
     const uint8_t *data;
     STK_TRY(stk_input_open(&f->in, path));
@@ -66,7 +93,8 @@ static int open_import(file *f, const char *path, const stk_source_options *o) {
     if (!ops) return stk_fail(STK_EFORMAT, "byte 0: not a trace of a known format (traces/README.md lists them)");
     f->ops = ops;
     int rc = ops->open(&f->state, f->in, o->expert_bytes, &f->header, &f->sized);
-    return rc < 0 ? stk_fail_in(rc, "%s", ops->name) : rc;
+    if (rc < 0) return stk_fail_in(rc, "%s", ops->name);
+    return o->shape ? take_shape(f, o->shape) : rc;
 }
 
 static void close_file(file *f) {
@@ -87,9 +115,9 @@ static int open_file(file *f, const char *path, const stk_source_options *o) {
         STK_TRY(stk_trace_reader_open(&f->reader, path));
         f->header = *stk_trace_reader_header(f->reader);
         f->sized = true;
-        return 0;
+        rc = check_shape(&f->header, o->shape);
     }
-    if (rc >= 0) rc = open_import(f, path, o);
+    if (rc >= 0 && !own) rc = open_import(f, path, o);
     if (rc >= 0) return rc;
     close_file(f);
     return stk_fail_in(rc, "trace %s", path);

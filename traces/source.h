@@ -15,7 +15,8 @@
 enum { STK_SOURCE_EXPERT_BYTES = 1 << 20 };
 
 typedef struct stk_source_options {
-    uint64_t expert_bytes; /* of imported traces, in place of what they say; 0: as they say */
+    uint64_t expert_bytes;         /* of imported traces, in place of what they say; 0: as they say */
+    const stk_trace_header *shape; /* NULL, or what says how large their experts are and where they lie; borrowed until close */
 } stk_source_options;
 
 typedef struct stk_source_info {
@@ -25,7 +26,8 @@ typedef struct stk_source_info {
 } stk_source_info;
 
 typedef struct stk_source stk_source;
-/* Opens n >= 1 traces of the same shape (STK_EINVAL: they differ). `paths` is copied; options NULL: none. */
+/* Opens n >= 1 traces of the same shape (STK_EINVAL: they differ, or are of other layers or experts than options->shape). `paths`
+ * is copied; options NULL: none. */
 int stk_source_open(stk_source **out, const char *const *paths, uint32_t n, const stk_source_options *options) STK_CHECKED;
 void stk_source_close(stk_source **s);
 const stk_trace_header *stk_source_header(const stk_source *s);

@@ -9,8 +9,12 @@ enum { ENGINE = CLI_RUN | CLI_PERPLEXITY | CLI_LOGITS | CLI_BENCH };
 #define SEED_MAX 9007199254740991.0 /* 2^53 - 1: what every JSON reader keeps */
 
 const cli_option cli_options[] = {
-    {CLI_TUNE, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
-     "the model that the traces are of: checked, and named in the profile"},
+    {CLI_TUNE, 'm', "model", "gguf", "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+     "the model that the traces are of: checked, named in the profile, and how large its experts are"},
+    {CLI_REPLAY, 'm', "model", "gguf", "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
+     "the model that traces of other tools are of: how large its experts are, and where they lie"},
+    {CLI_REPLAY | CLI_TUNE, 0, "model-shape", NULL, "SHAPE", CLI_TEXT, 0, 0, AT(shape), NULL,
+     "the same without a file: a shape of `stoker synth`, as qwen3-30b-a3b or qwen3-30b-a3b:Q8_0 (default: Q4_K_M)"},
     {ENGINE | CLI_DOCTOR | CLI_PLAN | CLI_PACK, 'm', "model", NULL, "FILE", CLI_TEXT, 0, 0, AT(model), NULL,
      "the model, a GGUF file; of a split model any part"},
 
@@ -89,6 +93,8 @@ const cli_option cli_options[] = {
     {ENGINE, 0, "staging", NULL, "SIZE", CLI_SIZE, 1, 0, AT(staging_bytes), NULL,
      "pinned memory for copies of experts (default: a few experts)"},
     {CLI_REPLAY, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL, "memory for experts (default: as recorded)"},
+    {CLI_REPLAY, 0, "tier", NULL, "LIST", CLI_TEXT, 0, 0, AT(tier), NULL,
+     "memory for experts tier by tier, instead of --vram and --ram: vram=8G,ram=24G,nvme"},
     {CLI_TUNE, 0, "ram", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_bytes), NULL,
      "memory for experts to tune for (default: as recorded)"},
     {CLI_TUNE, 0, "fraction", NULL, "F", CLI_REAL, 1e-6, 1, AT(fraction), NULL,
@@ -141,7 +147,7 @@ const cli_option cli_options[] = {
      " crosslayer, tokenid, matrices, path, mix (all of these) or none;"
      " NAME:PARAMETER=VALUE,... sets parameters (`stoker help predictors`; default: as in the profile, else gate)"},
     {CLI_REPLAY, 0, "predictor", NULL, "NAME", CLI_TEXT, 0, 0, AT(predictor), NULL,
-     "what is read ahead: gate, what the run recorded; none; or a predictor of run that works on the trace alone"
+     "what is read ahead: gate, what the run recorded; none; or a predictor of run that works on the trace"
      " (default: as recorded)"},
     {ENGINE | CLI_REPLAY, 0, "lookahead", NULL, "N", CLI_INT, 1, 3, AT(n_ahead), NULL,
      "layers that the predictor looks ahead (default: as in the profile or recorded, else 1)"},

@@ -17,7 +17,7 @@ static double tokens_per_second(const stk_replay_count *c) {
     return c->step_ns ? (double)c->n_token * 1e9 / (double)c->step_ns : 0;
 }
 
-static bool tiered(const cli_settings *s) { return s->vram_bytes || s->mode; }
+static bool tiered(const cli_settings *s) { return s->vram_bytes || s->mode || (s->tier && strncmp(s->tier, "vram=", 5) == 0); }
 
 static stk_replay_count sum(const stk_replay_detail *d) {
     const stk_replay_count *a = &d->prefill, *b = &d->decode;
@@ -168,18 +168,44 @@ static int write_csv(const char *path, const stk_replay_detail *d) {
 
 /* ---- The verb ----------------------------------------------------------------------------------------------------------- */
 
-static int check(const cli_settings *s) {
-    int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0);
-    if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --slots and --fraction exclude one another");
-    if (s->verify &&
-        (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
-        return cli_fail(CLI_USAGE, "replay",
-                        "--verify repeats one recorded run: it takes no --ram, --slots, --fraction, --policy, --scope, --reset, "
-                        "--predictor or --profile");
+/* One tier of a list, "ram=24G,"; where it ends, or NULL: it is another. *bytes stays 0 where the size is none. */
+static const char *parse_tier(const char *text, const char *name, uint64_t *bytes) {
+    char size[32];
+    size_t n = strlen(name), end = strcspn(text, ",");
+    if (strncmp(text, name, n) != 0 || text[n] != '=' || text[end] != ',') return NULL;
+    snprintf(size, sizeof size, "%.*s", (int)(end - n - 1), text + n + 1);
+    if (end - n - 1 >= sizeof size || !cli_size_parse(size, bytes)) *bytes = 0;
+    return text + end + 1;
+}
+
+/* vram=SIZE,ram=SIZE,nvme: what lies over what, the drive last; vram may be left out. */
+static int parse_tiers(const char *text, uint64_t *vram_bytes, uint64_t *ram_bytes) {
+    const char *after_vram = parse_tier(text, "vram", vram_bytes), *rest = after_vram ? after_vram : text;
+    rest = parse_tier(rest, "ram", ram_bytes);
+    if (!rest || strcmp(rest, "nvme") != 0)
+        return cli_fail(CLI_USAGE, "--tier", "'%s': tiers are vram=SIZE,ram=SIZE,nvme, the drive last; vram may be left out",
+                        text);
+    if (!*ram_bytes || (after_vram && !*vram_bytes))
+        return cli_fail(CLI_USAGE, "--tier", "'%s': a size is one such as 512M or 8G", text);
     return CLI_OK;
 }
 
-static void options_of(const cli_settings *s, stk_replay_options *o) {
+static int check(const cli_settings *s) {
+    int n_budget = (s->ram_bytes != 0) + (s->n_slot != 0) + (s->fraction != 0) + (s->tier != NULL);
+    uint64_t vram = 0, ram = 0;
+    if (s->tier && parse_tiers(s->tier, &vram, &ram) != CLI_OK) return CLI_USAGE;
+    if (vram && s->vram_bytes) return cli_fail(CLI_USAGE, "replay", "--tier and --vram exclude one another");
+    if (n_budget > 1) return cli_fail(CLI_USAGE, "replay", "--ram, --tier, --slots and --fraction exclude one another");
+    if (s->verify &&
+        (n_budget || s->policy || s->reset || s->n_operand > 1 || s->scope || s->predictor || s->n_ahead || s->profile))
+        return cli_fail(
+            CLI_USAGE, "replay",
+            "--verify repeats one recorded run: it takes no --ram, --tier, --slots, --fraction, --policy, --scope, --reset, "
+            "--predictor or --profile");
+    return CLI_OK;
+}
+
+static void options_of(const cli_settings *s, const stk_model *model, stk_replay_options *o) {
     o->struct_bytes = sizeof *o;
     stk_replay_options_default(o, sizeof *o);
     o->verify = s->verify;
@@ -190,6 +216,8 @@ static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->predictor = s->predictor;
     o->predict_depth = (uint32_t)s->n_ahead;
     o->profile = s->profile;
+    o->model = model;
+    o->model_shape = s->shape;
     o->reset = s->reset && strcmp(s->reset, "sequence") == 0 ? STK_RESET_SEQUENCE : STK_RESET_NONE;
     o->policy = s->policy;
     o->predictor = s->predictor;
@@ -201,6 +229,7 @@ static void options_of(const cli_settings *s, stk_replay_options *o) {
     o->cost = s->cost;
     o->expert_bytes = s->expert_bytes;
     o->vram_bytes = s->vram_bytes;
+    if (s->tier) (void)parse_tiers(s->tier, &o->vram_bytes, &o->ram_bytes); /* checked */
     o->mode = s->mode;
     o->uses_from = s->uses_from;
     o->seed = (uint64_t)s->seed;
@@ -228,9 +257,9 @@ static int layers_open(const cli_settings *s, stk_replay_detail *d) {
 }
 
 /* Where sequences follow one another and nobody asked for one way, both are told. */
-static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *cold) {
+static int replay_both(const cli_settings *s, const stk_model *model, figures *f, stk_replay_detail *cold) {
     stk_replay_options o;
-    options_of(s, &o);
+    options_of(s, model, &o);
     o.detail = &f->detail;
     int rc = replay(s, &o, &f->result);
     if (rc != CLI_OK || s->reset || s->verify || tiered(s) || f->detail.n_sequence < 2) return rc;
@@ -247,12 +276,18 @@ static int replay_both(const cli_settings *s, figures *f, stk_replay_detail *col
 int cli_replay(const cli_settings *s) {
     figures f = {.result = {.struct_bytes = sizeof f.result}, .detail = {.struct_bytes = sizeof f.detail}};
     stk_replay_detail cold = {.struct_bytes = sizeof cold};
+    stk_model *model = NULL;
     int rc = check(s);
+    if (rc == CLI_OK && s->model) {
+        int opened = stk_model_open(&model, s->model);
+        if (opened < 0) rc = cli_fail_stk(opened, "opening the model");
+    }
     if (rc == CLI_OK && s->csv) rc = layers_open(s, &f.detail);
-    if (rc == CLI_OK) rc = replay_both(s, &f, &cold);
+    if (rc == CLI_OK) rc = replay_both(s, model, &f, &cold);
     if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
     if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
     if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : tiered(s) ? cli_report_tiers(&f.result, &f.detail) : report(s, &f);
     free(f.detail.layers);
+    stk_model_close(&model);
     return rc;
 }

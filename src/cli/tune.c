@@ -56,12 +56,16 @@ static int report_json(const cli_settings *s, const stk_tune_result *r) {
                    {"hit_rate", r->hit_rate},
                    {"default_hit_rate", r->default_hit_rate},
                    {"bound_hit_rate", r->bound_hit_rate},
+                   {"cache_hit_rate", r->cache_hit_rate},
+                   {"default_cache_hit_rate", r->default_cache_hit_rate},
                    {"tok_s", r->tok_s},
                    {"default_tok_s", r->default_tok_s},
                    {"margin", r->margin},
                    {"margin_low", r->margin_low},
                    {"margin_high", r->margin_high},
                    {"parts", r->n_fold},
+                   {"tied", r->n_tied},
+                   {"tie_margin", r->tie_margin},
                    {"configurations", r->n_config},
                    {"replays", r->n_replay},
                    {"resumed", r->n_resumed},
@@ -88,10 +92,15 @@ static int report(const stk_tune_result *r) {
     if (rc == CLI_OK && !r->timed)
         rc = cli_print("%.1f %% fewer misses than the default (parts from %.1f to %.1f %%)\n", 100 * r->margin,
                        100 * r->margin_low, 100 * r->margin_high);
+    if (rc == CLI_OK) rc = cli_print("%.2f %% hits, the default %.2f %%\n", 100 * r->hit_rate, 100 * r->default_hit_rate);
     if (rc == CLI_OK)
         rc =
-            cli_print("%.2f %% hits, the default %.2f %%; belady-bypass, which knows what comes, %.2f %% without reading ahead\n",
-                      100 * r->hit_rate, 100 * r->default_hit_rate, 100 * r->bound_hit_rate);
+            cli_print("without reading ahead %.2f %% hits, the default %.2f %%; belady-bypass, which knows what comes, %.2f %%\n",
+                      100 * r->cache_hit_rate, 100 * r->default_cache_hit_rate, 100 * r->bound_hit_rate);
+    if (rc == CLI_OK && r->n_tied > 1)
+        rc = cli_print("%u configurations are as good as far as these traces can tell, the best of them by %.1f %%; this is the "
+                       "simplest\n",
+                       r->n_tied, 100 * r->tie_margin);
     return rc;
 }
 
@@ -124,6 +133,7 @@ static int search(const cli_settings *s, const stk_model *model, const char *sta
     o.expert_bytes = s->expert_bytes;
     o.seed = (uint64_t)s->seed;
     o.model = model;
+    o.model_shape = s->shape;
     o.profile = s->output;
     o.report = s->report;
     o.state = state;

@@ -87,6 +87,23 @@ def cut_and_merged(trace, parts, whole):
     stoker('replay', whole, '--verify').expect_failure('no recorded run')
 
 
+def shaped(trace):
+    """The sizes of a shape, without a file, are those that the trace of the real one's run tells."""
+    own, shape = replay(trace, '--slots', 1500), replay(trace, '--slots', 1500, '--model-shape', 'qwen3-30b-a3b')
+    expect(all(own[f] == shape[f] for f in ('hits', 'misses', 'bytes')), f'{shape["bytes"]} bytes by the shape, {own["bytes"]} by the trace')
+    expect(replay(trace, '--tier', 'ram=4G,nvme')['hits'] == replay(trace, '--ram', '4G')['hits'], '--tier is not --ram')
+    more = replay(trace, '--slots', 1500, '--model-shape', 'qwen3-30b-a3b:Q8_0')['bytes']
+    expect(1.4 * own['bytes'] < more < 2 * own['bytes'], f'{more} bytes as Q8_0')
+    stoker('replay', trace, '--slots', 1500, '--gguf', TESTS / 'data' / 'ember-q4_k_m.gguf').expect_failure('6 of 32', rc=2)
+    stoker('replay', trace, '--slots', 1500, '--model-shape', 'nosuch').expect_failure('qwen3-30b-a3b', rc=2)
+    gpu = ('--cost', '4090', '--model-shape', 'qwen3-30b-a3b')
+    tiers, apart = replay(trace, *gpu, '--tier', 'vram=2G,ram=4G,nvme'), replay(trace, *gpu, '--vram', '2G', '--ram', '4G')
+    expect(tiers['decode_tiers'] == apart['decode_tiers'] and tiers['tok_s'] > 0, '--tier is not --vram and --ram')
+    for tiers in ('ram=4G', 'nvme', 'ram=,nvme', 'ram=4X,nvme', 'ram=0,nvme', 'vram=4G,nvme', 'ram=4G,vram=1G,nvme', 'vram=,ram=4G,nvme'):
+        stoker('replay', trace, '--tier', tiers).expect_failure('--tier', rc=2)
+    return f'{own["bytes"]} bytes read'
+
+
 def refused(trace):
     stoker('replay', trace).expect_failure('names no budget', rc=2)
     stoker('replay', trace, '--ram', '1G', '--slots', '9').expect_failure('exclude', rc=2)
@@ -123,6 +140,7 @@ def main():
     qwen, switch = SAMPLES / 'qwen.route.csv.zst', SAMPLES / 'switch_base8.router-trace.json.zst'
     check('traces: fields of --json', fields, switch)
     check('traces: figures of layers', by_layer, qwen, WORK / 'layers.csv')
+    check('traces: sizes of a model', shaped, qwen)
     check('traces: times of an imported trace', timed, qwen)
     for name in ('qwen', 'gemma', 'gptoss'):
         check(f'traces: {name} converted', converted, SAMPLES / f'{name}.route.csv.zst', WORK / 'converted.trace', WORK / 'converted.csv')

@@ -31,6 +31,8 @@ def finds():
     r = tune('--fraction', 0.25, '--io', IO, '--report', REPORT)
     expect(r['timed'] and r['margin'] > -0.02, f'margin {r["margin"]}')
     expect(r['margin_low'] <= r['margin_high'] and r['parts'] >= 2, f'{r}')
+    expect(r['tied'] >= 1 and r['tie_margin'] >= -1e-9, f'{r}')
+    expect(0 < r['default_cache_hit_rate'] <= r['bound_hit_rate'] and 0 < r['cache_hit_rate'] <= r['bound_hit_rate'] + 0.02, f'{r}')
     profile = json.loads(PROFILE.read_text())
     expect(profile['stoker_profile'] == 1 and profile['policy'] == r['policy'] and profile['model']['name'] == 'ember 40M', f'{profile}')
     expect(not (WORK / 'tune.profile.state').exists(), 'the state was left behind')
@@ -64,6 +66,27 @@ def runs():
         r = stoker('replay', TRACE, '--profile', path, '--json', '-q').expect_success()
         expect(json.loads(r.out)['scope'] == variant['scope'], 'replay --profile has another scope')
     return f'{len(variants)} profiles'
+
+
+def resized():
+    """A cache for each layer with a profile's shares, resized while it runs, verifies and writes the same text."""
+    plain = json.loads(stoker(*RUN, '-n', 48, '--json', '-q').expect_success().out)
+    for profile in (WORK / 'tune-2.profile', WORK / 'tune-3.profile'):
+        out, _ = with_profile(profile, '--resize-at', '16=8M,32=7M')
+        expect(out['tokens'] == plain['tokens'], 'other text')
+
+
+def mixed():
+    """What the mix of predictors would have read ahead: the recorded routers stand in for those of a run with it."""
+    live = json.loads(stoker(*RUN, '-n', 96, '--temp', 1, '-s', 3, '--ram', '6M', '--io', 'emu:1G,20us', '--watch', 'off', '--predictor', 'mix', '--json', '-q').expect_success().out)
+    trace = WORK / 'tune-gate.trace'
+    stoker(*RUN, '-n', 96, '--temp', 1, '-s', 3, '--ram', '6M', '--io', 'emu:1G,20us', '--watch', 'off', '--trace', trace, '-q').expect_success()
+    args = ('replay', trace, '--predictor', 'mix', '--lookahead', 1, '--json', '-q')
+    untimed, timed = (json.loads(stoker(*args, *more).expect_success().out)['stats'] for more in ((), ('--io', 'emu:1G,20us')))
+    expect(all(untimed[f] == timed[f] for f in ('n_hit', 'n_prefetch', 'n_prefetch_used', 'bytes')), 'decisions depend on times')
+    share = untimed['n_hit'] / live['stats']['n_hit']
+    expect(0.9 < share < 1.1, f'{untimed["n_hit"]} hits replayed, {live["stats"]["n_hit"]} live')
+    return f'{100 * share:.1f} % of the live run\'s hits'
 
 
 def flags_win():
@@ -188,6 +211,8 @@ def usage():
 if check('records', record):
     check('finds', finds)
     check('runs', runs)
+    check('resized', resized)
+    check('mixed', mixed)
     check('flags win', flags_win)
     check('refused', refused)
     check('report', report)

@@ -269,7 +269,11 @@ Test(predictor_user, a_run_verifies_and_replays_the_same) {
     o.predictor = "nobody";
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL);
     o.predictor = NULL;
-    cr_assert_eq(stk_replay(trace, &o, &r), 0, "a depth alone bounds what was recorded");
+    cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());
+    uint64_t n_prefetch = r.stats.n_prefetch;
+    o.predict_depth = 1;
+    cr_assert_eq(stk_replay(trace, &o, &r), 0, "%s", stk_error_detail());
+    cr_assert(r.stats.n_prefetch > 0 && r.stats.n_prefetch != n_prefetch, "of what was recorded, so many layers ahead count");
     stk_model_close(&model);
     unlink(trace);
 }

@@ -596,6 +596,8 @@ class ReplayOptionsStruct(Struct):
     mode: Text
     uses_from: Text
     timeline: Address
+    model: Address
+    model_shape: Text
 
 
 @layout
@@ -667,6 +669,7 @@ class TuneOptionsStruct(Struct):
     state: Text
     progress: Annotated[Any, ProgressFn]
     progress_user: Address
+    model_shape: Text
 
 
 @layout
@@ -679,7 +682,7 @@ class TuneResultStruct(Struct):
     scope: U32
     fitted: U32
     depth: U32
-    reserved: U32
+    n_tied: U32
     ram_bytes: U64
     n_sequence: U64
     n_token: U64
@@ -692,6 +695,9 @@ class TuneResultStruct(Struct):
     margin: F64
     margin_low: F64
     margin_high: F64
+    tie_margin: F64
+    cache_hit_rate: F64
+    default_cache_hit_rate: F64
     policy: Annotated[bytes, c.c_char * 256]
     predictor: Annotated[bytes, c.c_char * 256]
 

@@ -21,7 +21,7 @@ from ._hooks import Hooks, PolicyLike
 from ._native import Callbacks, check, lib
 from ._predictor_hooks import PredictorHooks, PredictorLike
 from .errors import HookError, InvalidArgumentError, StateError, StokerError
-from .model import PathLike, encode_path
+from .model import Model, PathLike, encode_path
 from .policy import Events
 from .timeline import Timeline
 from .trace import Trace
@@ -99,6 +99,8 @@ def replay(
     cost: Optional[PathLike] = None,
     expert_bytes: Union[int, str, None] = None,
     profile: Optional[PathLike] = None,
+    model: Optional[Model] = None,
+    model_shape: Optional[str] = None,
     seed: int = 0,
     verify: bool = False,
     timeline: Optional[Timeline] = None,
@@ -112,9 +114,10 @@ def replay(
         replayed as one run.
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
     :param predictor: what predicts the experts to read ahead: a built-in predictor's name, "none", or one in Python (see
-        `stoker.Predictor`), without what only a live run knows; None or "gate": what the recorded run predicted. `predict_depth`: how
-        many layers ahead at most, up to 3; 0: as recorded, or 1. `ahead`: how what of it is read ahead is chosen: "value", what saves more than it costs;
-        "likely", what is as likely used as not; "impact", HybriMoE's simulation, for comparison. The first and last want times.
+        `stoker.Predictor`), which hears of the layers ahead at most what the run recorded; None or "gate": what the recorded run
+        predicted. `predict_depth`: how many layers ahead at most, up to 3; 0: as recorded, or 1. `ahead`: how what of it is read ahead is chosen:
+        "value", what saves more than it costs; "likely", what is as likely used as not; "impact", HybriMoE's simulation, for
+        comparison. The first and last want times.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
         profile's, else "global".
@@ -122,6 +125,8 @@ def replay(
     :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", to predict times with; `cost`: where the computing times
         come from, a trace that measured them or a file of `calibrate`, whose drive it is without `io`; None: the trace's own.
     :param expert_bytes: of traces of other tools, in place of what they say.
+    :param model: the model that traces of other tools are of, which says how large its experts are; or `model_shape`: a shape of `synth`,
+        "qwen3-30b-a3b" or with a type "qwen3-30b-a3b:Q8_0".
     :param profile: a file of `tune`: its budget, policy, scope and predictor where none are given.
     :param verify: repeat the recorded run and compare every decision and counter; give the policy it ran with, if in Python.
     :param timeline: where to take down what the modelled queues do; with `io` or `cost`, which give them times.
@@ -146,7 +151,7 @@ def replay(
     o.scope, o.reset, o.ahead = _SCOPES[scope], _RESETS[reset], _AHEADS[ahead]
     o.expert_bytes = parse_bytes(expert_bytes)
     o.seed = as_int(seed, "seed", high=2**64 - 1)
-    for name, text in (("params", params), ("io", io)):
+    for name, text in (("params", params), ("io", io), ("model_shape", model_shape)):
         if text is not None:
             setattr(o, name, text.encode())
     for name, path in (("cost", cost), ("profile", profile)):
@@ -177,6 +182,8 @@ def replay(
             if timeline._attached() is not None:
                 raise StateError("this timeline belongs to an engine: engine.set_timeline(None) first")
             o.timeline = stack.enter_context(timeline._use())
+        if model is not None:
+            o.model = stack.enter_context(model._use())
         rc = lib().stk_replay_many(paths, len(traces), c.byref(o), c.byref(r))
     for each in (hooks, predicts):
         if rc < 0 and each is not None:

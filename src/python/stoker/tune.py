@@ -6,6 +6,7 @@ import ctypes as c
 import json
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
@@ -30,7 +31,10 @@ class TuneResult:
         `predict_depth`: what to run with; policy and predictor with their parameters, "lrfu:decay=0.9".
     :param timed: `tok_s` and `default_tok_s` were predicted, and the margin is of them; else it is of misses.
     :param margin: 0.1: 10 % faster than the default (or fewer misses); `margin_low` and `margin_high`: of the `n_part` parts.
-    :param bound_hit_rate: of belady-bypass, which knows what comes but reads nothing ahead.
+    :param bound_hit_rate: of belady-bypass, which knows what comes but reads nothing ahead; `cache_hit_rate` and
+        `default_cache_hit_rate`: of the two caches when nothing is read ahead.
+    :param n_tied: configurations that are as good as the best as far as the traces can tell: this is the simplest of them, and the best
+        is better by `tie_margin` on the traces that chose it.
     :param profile: where the profile was written, None: nowhere.
     """
 
@@ -45,12 +49,16 @@ class TuneResult:
     hit_rate: float
     default_hit_rate: float
     bound_hit_rate: float
+    cache_hit_rate: float
+    default_cache_hit_rate: float
     tok_s: float
     default_tok_s: float
     margin: float
     margin_low: float
     margin_high: float
     n_part: int
+    n_tied: int
+    tie_margin: float
     n_config: int
     n_replay: int
     n_resumed: int
@@ -78,6 +86,7 @@ def tune(
     io: Optional[str] = None,
     cost: Optional[PathLike] = None,
     model: Optional[Model] = None,
+    model_shape: Optional[str] = None,
     expert_bytes: Union[int, str, None] = None,
     profile: Optional[PathLike] = None,
     report: Optional[PathLike] = None,
@@ -94,7 +103,8 @@ def tune(
     :param ram: the budget, also as "8G"; or `fraction` of the bytes of all expert slots, up to 1. Neither: the trace's own.
     :param io: a modelled drive, "emu:BANDWIDTH,LATENCY", and `cost`, as in `replay`. Without both no times are predicted: then the hit
         rate decides, and what is read ahead stays as it is by default.
-    :param model: the model that the traces are of, to be named in the profile.
+    :param model: the model that the traces are of, to be named in the profile; traces of other tools take the sizes of its experts, or
+        of `model_shape`, as in `replay`.
     :param expert_bytes: of traces of other tools, in place of what they say.
     :param profile: where to write the profile, for `Engine(profile=...)` and `replay(profile=...)`.
     :param report: where to write the report, one page of HTML.
@@ -111,17 +121,15 @@ def tune(
     o.fraction = fraction
     o.expert_bytes = parse_bytes(expert_bytes)
     o.seed = as_int(seed, "seed", high=2**64 - 1)
-    if io is not None:
-        o.io = io.encode()
+    for name, text in (("io", io), ("model_shape", model_shape)):
+        if text is not None:
+            setattr(o, name, text.encode())
     for name, path in (("cost", cost), ("profile", profile), ("report", report), ("state", state)):
         if path is not None:
             setattr(o, name, encode_path(path))
     o.progress = callbacks.progress(progress)
-    if model is not None:
-        with model._use() as m:
-            o.model = m
-            rc = lib().stk_tune(paths, len(traces), c.byref(o), c.byref(r))
-    else:
+    with model._use() if model is not None else nullcontext() as handle:
+        o.model = handle
         rc = lib().stk_tune(paths, len(traces), c.byref(o), c.byref(r))
     check(rc, callbacks)
     return _result(r, None if profile is None else os.fspath(profile))
@@ -140,12 +148,16 @@ def _result(r: s.TuneResultStruct, profile: Optional[str]) -> TuneResult:
         hit_rate=r.hit_rate,
         default_hit_rate=r.default_hit_rate,
         bound_hit_rate=r.bound_hit_rate,
+        cache_hit_rate=r.cache_hit_rate,
+        default_cache_hit_rate=r.default_cache_hit_rate,
         tok_s=r.tok_s,
         default_tok_s=r.default_tok_s,
         margin=r.margin,
         margin_low=r.margin_low,
         margin_high=r.margin_high,
         n_part=r.n_fold,
+        n_tied=r.n_tied,
+        tie_margin=r.tie_margin,
         n_config=r.n_config,
         n_replay=r.n_replay,
         n_resumed=r.n_resumed,

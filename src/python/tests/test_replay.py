@@ -30,6 +30,19 @@ def test_verify(trace: Path, mixed_trace: Path) -> None:
         stoker.replay(trace, verify=True, ram="1M")
 
 
+def test_model_sizes_an_imported_trace(trace: Path, ember_model: stoker.Model, tmp_path: Path) -> None:
+    """Traces of other tools take an expert's size from a model; with its sizes they read what the run's own trace says."""
+    table = tmp_path / "plain.csv"
+    stoker.convert([trace], table, format="csv")
+    plain = tmp_path / "unsized.csv"
+    plain.write_text("".join(line for line in table.read_text().splitlines(True) if "expert_bytes" not in line))
+    own, sized = stoker.replay(trace, slots=48, predictor="none"), stoker.replay(plain, slots=48, model=ember_model)
+    assert (own.stats.n_miss, own.stats.bytes) == (sized.stats.n_miss, sized.stats.bytes)
+    assert stoker.replay(plain, slots=48).stats.bytes != own.stats.bytes
+    with pytest.raises(stoker.InvalidArgumentError, match="4 of 16"):
+        stoker.replay(plain, slots=48, model_shape="tiny")
+
+
 def test_a_cut_trace(trace: Path, tmp_path: Path) -> None:
     raw = trace.read_bytes()
     cut = tmp_path / "cut.trace"
