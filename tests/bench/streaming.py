@@ -23,13 +23,18 @@ def drive(test):
     return (test['limits']['drive_bytes_per_s'] + test['limits']['drive_after_bytes_per_s']) / 2
 
 
+def missed_bytes(token):
+    """Bytes a token read because they were not there: misses, and what was read ahead and then used."""
+    return token['read_bytes'] * (token['n_miss'] + token['n_prefetch_used']) / (token['n_miss'] + token['n_prefetch'])
+
+
 def one_round(a, warm, bandwidth):
     io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
     options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor, watch='off')
     test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
     read_s = bandwidth or drive(test)
     token, dense, expert = test['token'], warm['token']['dense_ns'], warm['token']['expert_ns']
-    missed = token['read_bytes'] * (token['n_miss'] + token['n_prefetch_used']) / (token['n_miss'] + token['n_prefetch'])
+    missed = missed_bytes(token)
     read_ns = missed / read_s * 1e9
     bound = dense + a.factor * max(read_ns, expert)
     loaded = token['dense_ns'] + a.factor * max(read_ns, token['expert_ns'])
@@ -58,8 +63,10 @@ def main():
         warm = bench(a.build, a.model, p=0, n=a.gen, r=3, t=a.threads, ram_percent=110)['tg']
         bandwidth = None
         if a.modelled:
-            test = bench(a.build, a.model, p=0, n=a.gen, r=1, t=a.threads, ram_percent=a.ram, predictor=a.predictor, watch='off')['tg']
-            bandwidth = test['token']['read_bytes'] / warm['token']['expert_ns'] * 1e9
+            test = bench(a.build, a.model, '--limits', p=0, n=a.gen, r=3, t=a.threads, ram_percent=a.ram, predictor=a.predictor,
+                         watch='off')['tg']
+            bandwidth = missed_bytes(test['token']) / warm['token']['expert_ns'] * 1e9
+            print(f'modelled drive of {bandwidth / 1e9:.2f} GB/s, the real one {drive(test) / 1e9:.2f}', flush=True)
         ratios.append(one_round(a, warm, bandwidth))
     for name, values in zip(('of a CPU that has the memory to itself', 'of the CPU beside this drive'), zip(*ratios)):
         print(f'token time / bound, {name}: {median(values):.3f} ({min(values):.3f} to {max(values):.3f}, {len(values)} rounds)')
