@@ -128,7 +128,7 @@ bool stk_drive_takes(enum stk_io_class cls, uint32_t depth, uint32_t n_flying) {
 }
 
 static uint32_t prefetch_piece(double bytes_per_ns) {
-    double bytes = bytes_per_ns > 0 ? bytes_per_ns * PREFETCH_PIECE_NS : PREFETCH_PIECE_MOST / 2;
+    double bytes = bytes_per_ns > 0 ? bytes_per_ns * PREFETCH_PIECE_NS : 0.5 * PREFETCH_PIECE_MOST;
     bytes = STK_MIN(STK_MAX(bytes, (double)PREFETCH_PIECE_LEAST), (double)PREFETCH_PIECE_MOST);
     return (uint32_t)bytes / PIECE_UNIT * PIECE_UNIT;
 }

@@ -12,6 +12,7 @@ static const char *const stop_names[] = {"none", "end", "length", "context", "in
 
 typedef struct generation {
     const cli_settings *settings;
+    cli_settings fallen; /* in their place once the device is lost */
     cli_session session;
     stk_sampler *sampler;
     stk_decoder *decoder;
@@ -117,15 +118,16 @@ static int compute(generation *g, size_t first, size_t n) {
 
 /* The device is lost: another engine without it computes everything before position `first` again. */
 static int fall_back(generation *g, size_t first) {
-    cli_settings s = *g->settings;
-    s.device = "none";
-    s.vram = NULL;
-    s.trace = NULL;
+    cli_settings *s = &g->fallen;
+    *s = *g->settings;
+    s->device = "none";
+    s->vram = NULL;
+    s->trace = NULL;
     cli_say("stoker: warning: %s; the CPU goes on from here, with other bits of attention than the device's", stk_error_detail());
     cli_signals_watch(NULL);
     if (stk_engine_close(&g->session.engine) < 0) cli_say("stoker: warning: ending the trace: %s", stk_error_detail());
-    int rc = cli_session_open_engine(&g->session, &s, g->n_ctx, (uint32_t)s.n_batch, 1);
-    size_t n_batch = (size_t)s.n_batch;
+    int rc = cli_session_open_engine(&g->session, s, g->n_ctx, (uint32_t)s->n_batch, 1);
+    size_t n_batch = (size_t)s->n_batch;
     for (size_t i = 0; i < first && rc == CLI_OK; i += n_batch) {
         int done = compute(g, i, first - i < n_batch ? first - i : n_batch);
         if (done < 0) rc = cli_fail_stk(done, "computing");

@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 from harness import EMBER, STOKER, WORK, check, expect, finish, stoker
 
 USAGE, FAILED = 2, 1
-STAGES = ['embed', 'norm', 'qkv', 'rope', 'attend', 'attn_out', 'router', 'cache', 'io', 'pack', 'gate_up', 'down', 'combine', 'output', 'barrier']
+STAGES = ['embed', 'norm', 'qkv', 'rope', 'attend', 'attn_out', 'router', 'cache', 'io', 'pack', 'gate_up', 'down', 'combine', 'output', 'barrier',
+          'device']
 BENCH = ('bench', '-m', EMBER, '-q')
 
 
@@ -158,8 +159,8 @@ def failures():
 def findings():
     j = json.loads(stoker('doctor', '-m', EMBER, '--json').expect_success().out)
     topics = list(dict.fromkeys(f['topic'] for f in j['findings']))  # one of each card's link
-    expect(topics == ['kernels', 'cores', 'NUMA', 'GPU link', 'memory', 'huge pages', 'locked memory', 'io_uring', 'direct reads', 'read-ahead',
-                      'file system', 'drive speed'], f'{topics}')
+    expect(topics == ['kernels', 'cores', 'NUMA', 'GPU link', 'memory', 'huge pages', 'locked memory', 'GPU', 'io_uring', 'direct reads',
+                      'read-ahead', 'file system', 'drive speed'], f'{topics}')
     for f in j['findings']:
         expect(f['level'] in ('ok', 'note', 'problem') and f['found'] and (f['level'] == 'ok') == (f['advice'] == ''), f'{f}')
     lines = stoker('doctor').expect_success().out.decode().splitlines()

@@ -259,6 +259,7 @@ Test(predictor_user, a_run_verifies_and_replays_the_same) {
         cr_assert(r.stats.n_prefetch > 0 && r.stats.n_prefetch_used <= r.stats.n_prefetch); /* how many, time decides */
         cr_assert(detail.predicted[0].n_event > 0 && detail.predicted[1].n_event > 0 && detail.predicted[2].n_event == 0);
     }
+    o.detail = NULL;
     o.predictor = "mix";
     cr_assert_eq(stk_replay(trace, &o, &r), STK_EINVAL, "two predictors");
     o.predictor_hooks = NULL;

@@ -84,6 +84,7 @@ __attribute__((format(printf, 4, 5), noreturn)) static inline void shim_fail(con
 /* An expectation that fails ends the test here, where Criterion goes on to say more. */
 #define cr_expect           cr_assert
 #define cr_expect_eq        cr_assert_eq
+#define cr_expect_gt        cr_assert_gt
 #define cr_expect_str_eq    cr_assert_str_eq
 #define cr_assert_fail(...) shim_fail(__FILE__, __LINE__, "", " " __VA_ARGS__)
 #define cr_skip_test(...)   (fprintf(stderr, "skipped: " __VA_ARGS__), fputc('\n', stderr), _exit(SHIM_SKIPPED))
