@@ -1,5 +1,5 @@
 /*
- * topology: which CPUs this process may use, and how many of them at once. For cpu/, and src/machine.c.
+ * topology: which CPUs this process may use, and how many of them at once. For cpu/, and src/machine/machine.c.
  *
  * Pure reading of /proc and /sys; what cannot be read counts as absent (each CPU its own core, no quota).
  */

@@ -3,7 +3,8 @@
  * by nvcc, for real devices, and "emu", the same sources made by the host's compiler over cuda/emu/, for machines without one.
  *
  * Kernels return the bits of cpu/ref.c for any number of rows, tokens and experts in a call; weights lie as experts/layout.h
- * says, the KV cache as src/kv.h does, quantized activations as stk_act_layout does. Attention is the same arithmetic, too.
+ * says, the KV cache as src/engine/kv.h does, quantized activations as stk_act_layout does. Attention is the same arithmetic,
+ * too.
  *
  * Who may call it: src/. Threads: any, one at a time for a stream; a thread calls `bind` before anything else. Pointers in the
  * arguments of kernels are device memory, and so is everything they point to; the structs themselves are copied by the call.
@@ -102,7 +103,7 @@ typedef struct stk_cuda_gate_up {
     stk_cuda_group group;
 } stk_cuda_gate_up;
 
-/* The KV cache on the device: pages as in src/kv.h. */
+/* The KV cache on the device: pages as in src/engine/kv.h. */
 typedef struct stk_cuda_kv {
     uint8_t *pages;
     uint64_t page_bytes;

@@ -1,4 +1,4 @@
-/* kv: where a tile of the KV cache lies (src/kv.h): K [head_dim][64], then V [64][head_dim]. */
+/* kv: where a tile of the KV cache lies (src/engine/kv.h): K [head_dim][64], then V [64][head_dim]. */
 #ifndef STK_CUDA_KV_CUH
 #define STK_CUDA_KV_CUH
 

@@ -24,11 +24,11 @@ typedef struct stk_drive {
 } stk_drive;
 
 /*
- * How reads reach a drive, whichever it is (io.c), and the replay's (src/virtual_drive.h): they are cut into pieces, few of which
- * are in flight. Reads in flight together end together, so that with many of them the first part of an expert would land as late
- * as the last; 2 MiB keep a drive of 5 GB/s busy for 0.4 ms, more than its latency. Demand goes first. A prefetch is cut into
- * pieces that the drive moves in 0.1 ms each, two of which are in flight: enough to keep it busy through its latency, and demand
- * does not wait longer than 0.2 ms for what is under way (drives below 160 MB/s: than for 32 KiB).
+ * How reads reach a drive, whichever it is (io.c), and the replay's (src/replay/virtual_drive.h): they are cut into pieces, few
+ * of which are in flight. Reads in flight together end together, so that with many of them the first part of an expert would land
+ * as late as the last; 2 MiB keep a drive of 5 GB/s busy for 0.4 ms, more than its latency. Demand goes first. A prefetch is cut
+ * into pieces that the drive moves in 0.1 ms each, two of which are in flight: enough to keep it busy through its latency, and
+ * demand does not wait longer than 0.2 ms for what is under way (drives below 160 MB/s: than for 32 KiB).
  */
 enum stk_io_class { STK_IO_DEMAND, STK_IO_PREFETCH };
 enum { STK_IO_DEPTH = 4, STK_IO_PIECE_BYTES = 512 << 10 };

@@ -1,7 +1,7 @@
 /*
  * predict: which experts the layers ahead will want. A predictor hears of every event and suggests experts of a layer that lies
- * ahead, each with a probability; whether one is fetched is src/prefetch.h's business. Pure: no I/O, no clock, no threads, no
- * allocation after open, so that the engine, the replay and the tests drive the very same code.
+ * ahead, each with a probability; whether one is fetched is src/ahead/prefetch.h's business. Pure: no I/O, no clock, no threads,
+ * no allocation after open, so that the engine, the replay and the tests drive the very same code.
  *
  * Who may call it: src/. Layers are dense MoE layer numbers. Each call returns 0 or a result, negative on error.
  */

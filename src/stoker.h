@@ -697,7 +697,7 @@ typedef struct stk_calibrate_options {
 } stk_calibrate_options;
 STK_API void stk_calibrate_options_default(stk_calibrate_options *options, size_t struct_bytes);
 /*
- * Measures what things take on this machine and writes it to `path` (the form is in src/cost_file.h), whole or not at all:
+ * Measures what things take on this machine and writes it to `path` (the form is in src/plan/cost_file.h), whole or not at all:
  * experts of every format by token count, packing, the drive alone and while the CPU computes; with a model its own experts and
  * dense part, and the drive that it lies on. Without one the drive is that of `path`, through a file of 250 MB that is gone
  * afterwards. Takes half a minute to minutes. Errors: those of opening an engine, STK_EIO, STK_ENOSPC, STK_ECANCELED.
@@ -941,7 +941,7 @@ typedef struct stk_tune_options {
     uint64_t seed;          /* of random policies and drives */
     const stk_model *model; /* NULL, or the model that the traces are of: checked, and named in the profile; imported ones take
                                its experts' sizes, as in stk_replay_options */
-    const char *profile;    /* NULL, or where the profile goes (the form is in src/profile_file.h) */
+    const char *profile;    /* NULL, or where the profile goes (the form is in src/tune/profile_file.h) */
     const char *report;     /* NULL, or where the report goes, one HTML file that needs no other */
     const char *state;      /* NULL, or a file that keeps every result, so that the same call goes on where one was cancelled */
     stk_progress_fn progress;

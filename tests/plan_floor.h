@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/cost.h"
 #include "src/event.h"
+#include "src/plan/cost.h"
 
 typedef struct pf_lookup {
     uint32_t key;

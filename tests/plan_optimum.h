@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/plan.h"
+#include "src/plan/plan.h"
 
 enum { PO_MOST = 4096, PO_EXPERTS = 512 };
 

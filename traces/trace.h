@@ -42,7 +42,8 @@ typedef struct stk_trace_header {
     const char *vram_policy;    /* of that tier; NULL without one */
 } stk_trace_header;
 
-/* Measured costs of the run, for predicting times: written at the end, corrected while running (src/cost.h gives them meaning).
+/* Measured costs of the run, for predicting times: written at the end, corrected while running (src/plan/cost.h gives them
+ * meaning).
  */
 enum { STK_TRACE_N_COST = 64 };
 

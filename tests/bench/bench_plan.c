@@ -4,8 +4,8 @@
  * or a quarter on the drive.
  */
 #include "bench.h"
-#include "src/cost_file.h"
-#include "src/plan.h"
+#include "src/plan/cost_file.h"
+#include "src/plan/plan.h"
 
 enum { N_EVENT = 2000, N_RUN = 9, MOST = 128 };
 

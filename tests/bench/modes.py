@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the modes of src/plan.h on modelled machines: links of 2 to 32 GB/s, 25, 50 and 75 % of the experts in VRAM.
+"""Compares the modes of src/plan/plan.h on modelled machines: links of 2 to 32 GB/s, 25, 50 and 75 % of the experts in VRAM.
 
 usage: modes.py BUILD [--quick] [--held TRACE.mrt8.xz] [--csv FILE]
 

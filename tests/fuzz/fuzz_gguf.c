@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "src/gguf.h"
+#include "src/model/gguf.h"
 #include "src/stoker.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

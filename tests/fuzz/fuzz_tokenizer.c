@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/model.h"
-#include "src/unicode.h"
+#include "src/model/model.h"
+#include "src/text/unicode.h"
 #include "tests/unit/tiny_vocab.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/machines/*.json: cost tables of known machines, in the form of src/cost_file.h, from published figures.
+"""Writes src/machine/known/*.json: cost tables of known machines, in the form of src/plan/cost_file.h, from published figures.
 
 usage: make_machines.py [FOLDER]
 
@@ -151,7 +151,7 @@ def desktop_ddr5() -> dict[str, Any]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "src/machines")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2] / "src/machine/known")
     for name, table in {"4090": desktop_4090(), "3060": desktop_3060(), "ddr5": desktop_ddr5()}.items():
         text = json.dumps(table, indent=1)
         # Lists of numbers on one line.

@@ -42,7 +42,7 @@ def cased(tail, but=""):
 
 
 def deepseek_letters():
-    """The cased letters that DeepSeek V2 spells out, as in src/pretokenize_table.h: data, not a rule that could be wrong twice."""
+    """The cased letters that DeepSeek V2 spells out, as in src/text/pretokenize_table.h: data, not a rule that could be wrong twice."""
     text = (Path(__file__).resolve().parents[2] / "src" / "pretokenize_table.h").read_text(encoding="utf-8")
     lines = text.split("#define CASED_SCRIPTS_OF_DEEPSEEK")[1].split("#define")[0]
     return "".join(part for part in lines.split('"')[1::2])

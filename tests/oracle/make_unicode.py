@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes src/unicode_table.h: code points assigned after Unicode 14 and an older one that stands in for each.
+"""Writes src/text/unicode_table.h: code points assigned after Unicode 14 and an older one that stands in for each.
 
 Hugging Face tokenizers classifies characters by Unicode 16, the PCRE2 of a stable distribution by Unicode 14 or later. The splitter
-shows PCRE2 the stand-in, which every pattern of src/pretokenize_table.h treats in the same way: same general category, same number of
+shows PCRE2 the stand-in, which every pattern of src/text/pretokenize_table.h treats in the same way: same general category, same number of
 UTF-8 bytes, Han or not, inside or outside the same ranges that patterns spell out. Where no such character exists, the spelled-out
 ranges are given up.
 
-Usage: python3.11 make_unicode.py > ../../src/unicode_table.h   (needs PyPI tokenizers 0.23.3; Python 3.11 carries Unicode 14)
+Usage: python3.11 make_unicode.py > ../../src/text/unicode_table.h   (needs PyPI tokenizers 0.23.3; Python 3.11 carries Unicode 14)
 """
 import re
 import sys

@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/gguf_write.h"
-#include "src/synth_blocks.h"
-#include "src/synth_vocab.h"
+#include "src/model/gguf_write.h"
+#include "src/synth/synth_blocks.h"
+#include "src/synth/synth_vocab.h"
 
 enum { MAX_TENSOR = 16384, MAX_LAYER = 64 };
 #define ALL UINT64_MAX

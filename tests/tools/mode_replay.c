@@ -9,9 +9,9 @@
  */
 #include <stdio.h>
 
-#include "src/cost_file.h"
-#include "src/plan_replay.h"
-#include "src/tally.h"
+#include "src/plan/cost_file.h"
+#include "src/replay/plan_replay.h"
+#include "src/replay/tally.h"
 #include "tests/plan_floor.h"
 #include "tests/plan_optimum.h"
 

@@ -1,4 +1,4 @@
-/* gguf_build: see the header. The layout of a file is drawn in src/gguf_parse.h. */
+/* gguf_build: see the header. The layout of a file is drawn in src/model/gguf_parse.h. */
 #include "gguf_build.h"
 
 #include <dirent.h>

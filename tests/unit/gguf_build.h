@@ -6,7 +6,7 @@
 #ifndef STK_TEST_GGUF_BUILD_H
 #define STK_TEST_GGUF_BUILD_H
 
-#include "src/gguf.h"
+#include "src/model/gguf.h"
 
 typedef struct gguf_build gguf_build;
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "src/packed.h"
+#include "src/model/packed.h"
 #include "tiny_model.h"
 
 static inline stk_model *open_ok(const char *path) {

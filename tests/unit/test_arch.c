@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/arch.h"
+#include "src/model/arch.h"
 #include "tiny_model.h"
 
 static stk_gguf *save(gguf_build *b) {

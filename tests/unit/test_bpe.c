@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/bpe.h"
+#include "src/text/bpe.h"
 #include "tiny_vocab.h"
 
 enum { N_PAIR = 200 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/budget.h"
+#include "src/replay/budget.h"
 
 enum { N_LAYER = 4, N_EXPERT = 10, K = 2 };
 

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/model.h"
+#include "src/model/model.h"
 #include "tiny_vocab.h"
 
 static const stk_chat_message messages[] = {{"system", "Be brief."}, {"user", "Hi\n"}, {"assistant", ""}, {"user", "why?"}};

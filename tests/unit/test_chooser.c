@@ -2,7 +2,7 @@
  * or against what it saves and costs where times are known. */
 #include <criterion/criterion.h>
 
-#include "src/chooser.h"
+#include "src/ahead/chooser.h"
 
 enum { N_LAYER = 5, N_EXPERT = 16, K = 2 };
 

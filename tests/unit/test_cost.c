@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "src/cost.h"
+#include "src/plan/cost.h"
 
 static stk_cost table(void) {
     stk_cost c;

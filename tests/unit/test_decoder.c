@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/model.h"
-#include "src/unicode.h"
+#include "src/model/model.h"
+#include "src/text/unicode.h"
 #include "tests/alloc_count.h"
 #include "tiny_vocab.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/executor.h"
+#include "src/engine/executor.h"
 
 enum { MAX = 64 };
 

@@ -1,7 +1,7 @@
 /* gain: what an event takes, and what one absent expert less saves. */
 #include <criterion/criterion.h>
 
-#include "src/gain.h"
+#include "src/ahead/gain.h"
 
 /* 100 to compute, 10 to pack, 1000 to read, 50 to wait for the first byte. */
 static const stk_gain_times times = {.compute_ns = 100, .pack_ns = 10, .read_ns = 1000, .latency_ns = 50};

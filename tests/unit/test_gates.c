@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/gates.h"
+#include "src/ahead/gates.h"
 
 enum { N_EXPERT = 8, K = 2, DEPTH = 2, LAYER = 3 };
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/gguf_write.h"
-#include "src/synth_vocab.h"
+#include "src/model/gguf_write.h"
+#include "src/synth/synth_vocab.h"
 #include "tests/temp.h"
 
 static stk_gguf *write_and_open(stk_gguf_writer *w, uint32_t version) {

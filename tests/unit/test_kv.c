@@ -1,7 +1,7 @@
 /* kv: pages, capacity, and where positions land. */
 #include <criterion/criterion.h>
 
-#include "src/kv.h"
+#include "src/engine/kv.h"
 #include "src/numeric.h"
 
 static void to_f16(const float *x, uint32_t n, uint16_t *out) {

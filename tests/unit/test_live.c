@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cache/policy.h"
-#include "src/engine.h"
+#include "src/engine/engine.h"
 #include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/model.h"
+#include "src/model/model.h"
 #include "tiny_model.h"
 
 /* Files that the `gguf` Python package wrote. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/model.h"
+#include "src/model/model.h"
 #include "tiny_model.h"
 
 typedef struct opened {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/gguf.h"
+#include "src/model/gguf.h"
 #include "tests/alloc_fail.h"
 
 static void check(const char *path) {

@@ -10,7 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "src/numa.h"
+#include "src/machine/numa.h"
 #include "tests/temp.h"
 
 static char root[TEMP_PATH];

@@ -3,7 +3,7 @@
 
 #include "gguf_build.h"
 #include "io_fixture.h"
-#include "src/pieces.h"
+#include "src/model/pieces.h"
 
 enum { FILE_BYTES = 3 << 20, PIECE_BYTES = 40000, BUFFER_BYTES = 2 * PIECE_BYTES + 4 * 4096 };
 

@@ -2,7 +2,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "src/plan.h"
+#include "src/plan/plan.h"
 #include "tests/plan_optimum.h"
 
 enum { MB = 1000000 };

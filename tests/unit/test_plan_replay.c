@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "src/cost_file.h"
-#include "src/plan_replay.h"
+#include "src/plan/cost_file.h"
+#include "src/replay/plan_replay.h"
 #include "tests/plan_optimum.h"
 
 static const char *const trace = STK_SAMPLES "/qwen.route.csv.zst";

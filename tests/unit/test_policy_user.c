@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "cache/cache.h"
-#include "src/policy_user.h"
+#include "src/hooks/policy_user.h"
 #include "tests/temp.h"
 
 #define MODEL STK_TEST_DATA "/tiny/qwen3moe-f32.gguf"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/predictor_user.h"
+#include "src/hooks/predictor_user.h"
 #include "tests/predict_events.h"
 #include "tests/temp.h"
 

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/prefetch.h"
+#include "src/ahead/prefetch.h"
 #include "tests/predict_events.h"
 
 enum { N_LAYER = 4, N_EXPERT = 8, K = 2 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/pretokenize.h"
+#include "src/text/pretokenize.h"
 
 typedef struct pieces {
     char text[4096]; /* the pieces, each followed by '|' */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/profile_file.h"
+#include "src/tune/profile_file.h"
 #include "tests/temp.h"
 
 enum { N_LAYER = 3 };

@@ -1,7 +1,7 @@
 /* promote: copies in order, yielding; and that promotion stops where it does not pay. */
 #include <criterion/criterion.h>
 
-#include "src/promote.h"
+#include "src/device/promote.h"
 
 Test(promote, copies_go_on_where_they_stopped) {
     stk_promote p;

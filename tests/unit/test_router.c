@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/router.h"
+#include "src/engine/router.h"
 
 Test(router, best_first_ties_to_the_lower_id_nan_last) {
     stk_router r = {6, 2, true, 1.0f};

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "src/routers.h"
+#include "src/ahead/routers.h"
 
 enum { N_LAYER = 3 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/shape.h"
+#include "src/model/shape.h"
 #include "traces/source.h"
 
 static char model_path[] = "/tmp/test-shape-XXXXXX", trace_path[] = "/tmp/test-shape-trace-XXXXXX";

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/special.h"
+#include "src/text/special.h"
 
 static size_t slow_find(const stk_special_token *t, uint32_t n, const char *text, size_t bytes, const stk_special_token **found) {
     for (size_t at = 0; at < bytes; at++) {

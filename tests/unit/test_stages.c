@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/stages.h"
+#include "src/engine/stages.h"
 
 #define MODEL STK_TEST_DATA "/ember-q4_k_m.gguf"
 

@@ -5,7 +5,7 @@
  */
 #include "io_fixture.h"
 
-#include "src/store.h"
+#include "src/engine/store.h"
 
 enum { L = 2, E = 4, N_SLOT = 4, N_EMBD = 256, FILE_BYTES = 2 << 20 };
 #define SLOW "emu:20M,1ms"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "src/numeric.h"
-#include "src/synth_blocks.h"
+#include "src/synth/synth_blocks.h"
 
 static const uint32_t types[] = {STK_TYPE_F32,  STK_TYPE_F16,  STK_TYPE_BF16, STK_TYPE_Q8_0,  STK_TYPE_Q4_0,
                                  STK_TYPE_Q4_K, STK_TYPE_Q5_K, STK_TYPE_Q6_K, STK_SYNTH_Q5_0, STK_SYNTH_Q5_1};

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "experts/quant.h"
-#include "src/synth_blocks.h"
-#include "src/synth_model.h"
+#include "src/synth/synth_blocks.h"
+#include "src/synth/synth_model.h"
 
 static void open_list(stk_synth_list *list, const char *shape_name, const char *type, bool follows) {
     stk_synth_shape shape;

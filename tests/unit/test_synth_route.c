@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/synth_route.h"
+#include "src/synth/synth_route.h"
 #include "tests/temp.h"
 #include "traces/trace.h"
 

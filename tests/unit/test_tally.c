@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/tally.h"
+#include "src/replay/tally.h"
 
 static const stk_trace_class class = {4096, 4000, 0, 0};
 static const uint32_t zeros[2];

@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/model.h"
+#include "src/model/model.h"
 #include "tests/alloc_fail.h"
 #include "tiny_vocab.h"
 

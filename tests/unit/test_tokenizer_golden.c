@@ -5,8 +5,8 @@
 #include <string.h>
 #include <zstd.h>
 
-#include "src/model.h"
-#include "src/tokenizer.h"
+#include "src/model/model.h"
+#include "src/text/tokenizer.h"
 
 enum { N_VOCABULARY = 2, SAME = 0xffff, MAX_IDS = 8192 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/profile_file.h"
+#include "src/tune/profile_file.h"
 #include "tests/temp.h"
 
 enum { N_LAYER = 3, N_EXPERT = 12, K = 2, N_SEQ = 5, STEPS = 60 };

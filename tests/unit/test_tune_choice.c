@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "src/tune.h"
+#include "src/tune/tune.h"
 
 enum { PARTS = 4, ROOM = 4 };
 

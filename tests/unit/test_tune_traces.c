@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/tune.h"
+#include "src/tune/tune.h"
 #include "tests/temp.h"
 
 enum { N_LAYER = 2, N_EXPERT = 6, K = 2, N_STEP = 160, N_SEQ = 5 };

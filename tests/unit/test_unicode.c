@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/unicode.h"
+#include "src/text/unicode.h"
 
 Test(unicode, every_code_point_is_scanned_as_written) {
     for (uint32_t cp = 0; cp < 0x110000; cp++) {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "src/cost.h"
+#include "src/plan/cost.h"
 #include "tests/temp.h"
 #include "traces/trace.h"
 

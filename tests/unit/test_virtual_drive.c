@@ -1,7 +1,7 @@
 /* virtual_drive: pieces, order and times of the replay's drive, at 1 byte a ns and without latency unless said. */
 #include <criterion/criterion.h>
 
-#include "src/virtual_drive.h"
+#include "src/replay/virtual_drive.h"
 
 enum { KIB = 1024, N = 8, DEMAND_PIECE = 512 * KIB, AHEAD_PIECE = 96 * KIB /* 0.1 ms */ };
 

@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "src/vocab.h"
+#include "src/text/vocab.h"
 #include "tiny_vocab.h"
 
 static void open_vocab(stk_vocab *v, const tiny_token *token, const char *key, uint32_t id) {

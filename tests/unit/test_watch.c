@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "io/drive.h"
-#include "src/watch.h"
+#include "src/engine/watch.h"
 
 enum { LAYERS = 12, MISSES = 4 };
 static const uint64_t expert_bytes = 1 << 20, compute_ns = 1500000;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "src/unicode.h"
+#include "src/text/unicode.h"
 
 enum { MAX_TOKENS = 1024 };
 

@@ -8,7 +8,7 @@
 #define STK_TEST_TINY_VOCAB_H
 
 #include "gguf_build.h"
-#include "src/tokenizer.h"
+#include "src/text/tokenizer.h"
 
 typedef struct tiny_token {
     const char *text; /* in the byte alphabet when normal */

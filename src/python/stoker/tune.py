@@ -68,7 +68,7 @@ class TuneResult:
 
     def read_profile(self) -> dict[str, Any]:
         """
-        The profile's content (its form is in src/profile_file.h).
+        The profile's content (its form is in src/tune/profile_file.h).
 
         :raises InvalidArgumentError: none was written.
         """

@@ -158,7 +158,7 @@ static void merge(float *merged, const float *state, uint32_t dim) {
     for (uint32_t i = 0; i < dim; i++) merged[2 + i] = fmaf(b, state[2 + i], merged[2 + i] * a);
 }
 
-/* One query, span by span, as src/forward_attention.c does it. */
+/* One query, span by span, as src/engine/forward_attention.c does it. */
 static void reference(const cache *c, const float *q, uint32_t seq, uint32_t pos, uint32_t head, float *out) {
     float merged[2 + MAX_DIM] = {-INFINITY}, state[2 + MAX_DIM], *states[1] = {state};
     for (uint32_t begin = 0; begin <= pos; begin += SPAN) {

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "src/engine/router.h"
 #include "src/numeric.h"
-#include "src/router.h"
 #include "tests/kernels/cuda/device.h"
 
 enum { MAX_N = 5000, MAX_ROW = 4, MAX_EXPERT = 300 };
