@@ -295,12 +295,12 @@ Test(store, what_was_given_up_as_stale_is_read_when_it_is_wanted_after_all) {
 Test(store, what_is_stale_and_not_wanted_is_not_read_on) {
     fixture t;
     stk_io_counters c;
-    begin(&t, SLOW, 1, 1, false);
+    begin(&t, "emu:1M,1ms", 1, 1, false); /* 70 ms a part: a busy machine may pause this test between the two calls */
     ahead(&t, 0, 0, STK_NO_KEY);
     stk_store_stale(t.store, 0);
     let_land(&t);
     stk_io_get_counters(t.io, &c);
-    cr_assert_leq(c.read_bytes, 16 << 10, "one piece was under way");
+    cr_assert_leq(c.read_bytes, 80 << 10, "the first of three parts was under way");
     const uint32_t *keys;
     cr_assert(stk_store_drain(t.store, &keys) == 1 && keys[0] == 0, "it is not there");
     end(&t);
