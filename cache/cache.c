@@ -30,9 +30,10 @@ struct event_pass {
 static int no_policy(const stk_cache_config *config) {
     char all[256] = "";
     for (const char *const *name = stk_policy_names(); *name; name++)
-        if (config->future || !stk_policy_find(*name)->needs_future)
+        if (!stk_policy_find(*name)->needs_future)
             snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", *all ? ", " : "", *name);
-    return stk_fail(STK_EINVAL, "no eviction policy \"%s\"; there are: %s", config->policy ? config->policy : "", all);
+    return stk_fail(STK_EINVAL, "no eviction policy \"%s\"; there are: %s, and in a replay belady and belady-bypass",
+                    config->policy ? config->policy : "", all);
 }
 
 static int check_config(const stk_cache_config *config, const stk_policy_ops *ops) {

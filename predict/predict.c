@@ -1,6 +1,7 @@
 /* predict: the registry, and what the predictors share. */
 #include "predict/predictors.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const stk_predictor_ops *const predictors[] = {
@@ -14,6 +15,12 @@ const stk_predictor_ops *stk_predictor_find(const char *name) {
     for (size_t i = 0; i < STK_ARRAY_LEN(predictors); i++)
         if (strcmp(predictors[i]->name, name) == 0) return predictors[i];
     return NULL;
+}
+
+int stk_predictor_unknown(const char *name) {
+    char all[256] = "none";
+    for (const char *const *known = names; *known; known++) snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", *known);
+    return stk_fail(STK_EINVAL, "there is no predictor \"%s\"; there are: %s", name, all);
 }
 
 const char *const *stk_predictor_names(void) { return names; }

@@ -57,6 +57,8 @@ typedef struct stk_predictor_ops {
 
 /* NULL when there is no predictor of that name. */
 const stk_predictor_ops *stk_predictor_find(const char *name);
+/* Says what there is where that returned NULL; STK_EINVAL. */
+int stk_predictor_unknown(const char *name);
 /* Names of all predictors, NULL at the end. */
 const char *const *stk_predictor_names(void);
 

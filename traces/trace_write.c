@@ -30,6 +30,7 @@ struct stk_trace_writer {
 
     uint32_t n_layer, n_expert, k, n_batch, n_class;
     bool tier;           /* a run with a tier on a device */
+    bool made;           /* the file was not there before, or had nothing in it any more */
     size_t record_bytes; /* of the largest record */
 
     uint8_t *raw; /* [raw_cap] the frame under construction */
@@ -383,7 +384,9 @@ static int create_file(stk_trace_writer *w) {
     if (fstat(w->fd, &st) < 0 || !S_ISREG(st.st_mode)) return 0;
     if (flock(w->fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return stk_fail(STK_ESTATE, "trace %s: another run is writing it; name another file", w->path);
-    return ftruncate(w->fd, 0) < 0 ? stk_fail_errno(errno, "trace %s: cannot empty it", w->path) : 0;
+    if (ftruncate(w->fd, 0) < 0) return stk_fail_errno(errno, "trace %s: cannot empty it", w->path);
+    w->made = true;
+    return 0;
 }
 
 static int begin_file(stk_trace_writer *w, const stk_trace_header *header) {
@@ -413,6 +416,7 @@ int stk_trace_writer_open(stk_trace_writer **out, const char *path, const stk_tr
     *out = w;
     return 0;
 out:
+    if (w->made && unlink(w->path) < 0) stk_log(STK_LOG_DEBUG, "trace %s: it has no header and cannot be removed", path);
     free_writer(w);
     return rc;
 }

@@ -18,7 +18,7 @@ static int open_predictor(stk_prefetch *p) {
     stk_predictor_config config = {p->c.n_layer, p->c.n_expert, p->c.k, p->c.seed, p->c.params, p->c.ops_user};
     p->c.params = NULL; /* the caller's */
     p->ops = p->c.ops ? p->c.ops : stk_predictor_find(p->c.predictor);
-    if (!p->ops) return stk_fail(STK_EINVAL, "there is no predictor '%s'", p->c.predictor);
+    if (!p->ops) return stk_predictor_unknown(p->c.predictor);
     p->cap = STK_MIN(2 * p->c.k, p->c.n_expert);
     p->suggested = calloc(p->cap, sizeof *p->suggested);
     p->list = calloc((size_t)p->c.depth * p->cap, sizeof *p->list);

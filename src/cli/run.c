@@ -249,7 +249,7 @@ static int open_and_generate(generation *g, cli_buffer *prompt) {
     if (rc == CLI_OK) rc = sampler_open(g); /* before the weights are read: a model without a tokenizer ends here */
     if (rc == CLI_OK) rc = cli_session_open_engine(&g->session, g->settings, g->n_ctx, (uint32_t)g->settings->n_batch, 1);
     if (rc) return rc;
-    cli_note("prompt  %zu tokens, seed %lld", g->n_prompt, (long long)g->settings->seed);
+    cli_note("prompt  %zu token%s, seed %lld", g->n_prompt, g->n_prompt == 1 ? "" : "s", (long long)g->settings->seed);
     rc = generate(g);
     if (rc && g->stop != STOP_SIGNAL) return rc;
     int rc2 = report(g);

@@ -83,11 +83,7 @@ static int choose_predictor(stk_engine *e) {
     if (strcmp(text, "none") == 0) return STK_OK;
     STK_TRY(keep_spec("predictor", text, e->predictor_text));
     stk_spec spec = stk_spec_parse(text);
-    if (stk_predictor_find(spec.name)) return STK_OK;
-    char all[256] = "none";
-    for (const char *const *name = stk_predictor_names(); *name; name++)
-        snprintf(all + strlen(all), sizeof all - strlen(all), ", %s", *name);
-    return stk_fail(STK_EINVAL, "there is no predictor \"%s\"; there are: %s", spec.name, all);
+    return stk_predictor_find(spec.name) ? STK_OK : stk_predictor_unknown(spec.name);
 }
 
 /* A policy that may refuse an expert needs k slots of each class aside for those. */

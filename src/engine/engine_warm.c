@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine.h"
+#include "src/out_file.h"
 #include "warm.h"
 
 enum { BATCH = 16 }; /* experts that are read together */
@@ -77,11 +78,20 @@ static int load(stk_engine *e, const stk_warm *warm, const char *path) {
     return rc;
 }
 
+/* What cannot be written is better known before the run than after it. */
+static int check_target(const char *path) {
+    stk_out_file *f;
+    int rc = stk_out_file_open(&f, path, 0);
+    stk_out_file_close(&f);
+    return rc;
+}
+
 int stk_engine_warm_open(stk_engine *e, const char *path) {
     stk_warm warm;
     if (stk_model_owns_file(e->model, path)) return stk_fail(STK_EINVAL, "%s: that is a file of the model; name another", path);
     e->warm_path = strdup(path);
     if (!e->warm_path) return stk_fail(STK_ENOMEM, "out of memory");
+    STK_TRY(check_target(path));
     int rc = stk_warm_model_id(e->model, &e->model_id);
     if (rc < 0) return rc;
     rc = stk_warm_read(&warm, path, e->model_id);

@@ -287,7 +287,7 @@ void stk_virtual_clear(stk_virtual *v) {
 
 /* Experts that the recorded run lost leave here too. */
 static int take_drops(stk_virtual *v) {
-    const stk_trace_record *r;
+    const stk_trace_record *r = NULL;
     int rc;
     while ((rc = stk_virtual_peek(v, &r)) == 1 && r->kind == STK_TRACE_DROP) {
         uint32_t key = r->drop_key;
@@ -320,7 +320,7 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     stk_virtual *v = stage;
     STK_TRY(take_drops(v));
     work(v, stk_cost_dense_layer_ns(&v->cost, v->n_tok));
-    const stk_trace_record *r;
+    const stk_trace_record *r = NULL;
     int rc = stk_virtual_peek(v, &r);
     if (rc < 0) return rc;
     if (rc == 0 || r->kind != STK_TRACE_EVENT || r->event.layer != layer) return 0;
@@ -333,7 +333,7 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
 /* Predictions of today. What the recorded run said is what routers ahead said, or left out. */
 static int predict(stk_virtual *v, const stk_event *event, const stk_gain_now *now, stk_ahead **list) {
     stk_lookahead look = {.n_tok = event->n_tok, .n_expert = event->n_expert};
-    const stk_trace_record *r;
+    const stk_trace_record *r = NULL;
     const stk_event *kept = v->gates ? stk_gates_keep(v->gates, event) : NULL;
     int n = kept ? 0 : stk_prefetch_choose(v->prefetch, event, &look, now, list); /* the next record ends the event's arrays */
     if (n < 0) return n;
@@ -352,7 +352,7 @@ static int predict(stk_virtual *v, const stk_event *event, const stk_gain_now *n
 /* What a live predictor said may depend on a hidden state, so it is taken from the record, unless another one is to be asked. */
 static int ahead(void *stage, const stk_event *event, const stk_gain_now *now, stk_ahead **list) {
     stk_virtual *v = stage;
-    const stk_trace_record *r;
+    const stk_trace_record *r = NULL;
     if (!v->timed) now = NULL;
     work(v, v->cost.event_ns);
     if (v->prefetch) return predict(v, event, now, list);

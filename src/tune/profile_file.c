@@ -24,7 +24,7 @@ static int get_number(const cJSON *from, const char *key, double most, bool whol
 }
 
 static int get_u32(const cJSON *from, const char *key, uint32_t most, uint32_t *out) {
-    double x;
+    double x = 0;
     STK_TRY(get_number(from, key, most, true, &x));
     *out = (uint32_t)x;
     return STK_OK;
@@ -83,7 +83,7 @@ static void get_expected(const cJSON *root, stk_profile_file *p) {
 static int get_all(const cJSON *root, stk_profile_file *p) {
     const cJSON *model, *budget;
     char scope[16];
-    double version, bytes;
+    double version = 0, bytes = 0;
     if (!cJSON_IsObject(root)) return stk_fail(STK_EFORMAT, "no JSON object");
     STK_TRY(get_number(root, "stoker_profile", most_number, true, &version));
     if (version != VERSION)

@@ -11,10 +11,11 @@ import struct
 import subprocess
 import time
 
-from harness import EMBER, STOKER, WORK, check, expect, finish, stoker
+from harness import DATA, EMBER, STOKER, WORK, check, expect, finish, stoker
 
 PROMPT = 'Once upon a time there was a little girl who'
 USAGE, FAILED = 2, 1
+SAMPLE = DATA.parent.parent / 'traces/samples/qwen.route.csv.zst'
 GENERATE = ('run', '-m', EMBER, '-p', PROMPT)
 
 
@@ -46,6 +47,8 @@ def mistakes():
             ('empty prompt', 'prompt is empty', 'run', '-m', EMBER, '-p', ''),
             ('unknown way of reading', "'floppy'", *GENERATE, '--io', 'floppy'),
             ('unknown policy', '"oracle"', *GENERATE, '--policy', 'oracle'),
+            ('unknown policy of a replay', 'belady-bypass', 'replay', SAMPLE, '--fraction', '0.5', '--policy', 'oracle'),
+            ('unknown predictor of a replay', 'transition', 'replay', SAMPLE, '--fraction', '0.5', '--predictor', 'oracle'),
             ('token beyond the vocabulary', 'beyond the vocabulary of 4096', 'logits', '-m', EMBER, '--tokens', '1,4096', '-o', WORK / 'none'),
             ('chunk beyond the batch', 'more than one step takes', 'logits', '-m', EMBER, '--tokens', '1', '--chunk', '9', '-b', '8', '-o', WORK / 'none'),
             ('verify with another cache', '--verify repeats', 'replay', 'x', '--verify', '--ram', '1M'),
@@ -277,6 +280,19 @@ def closed_stdout():
     expect(p.returncode == FAILED and 'writing to stdout: Bad file descriptor' in last, f'{p.returncode}, {last!r}')
 
 
+def no_room():
+    """A trace that could not even begin leaves no file; one that was there is emptied, and gone then too."""
+    path = WORK / 'cli.head.trace'
+    p = subprocess.run([STOKER, *GENERATE, '-n', '3', '--trace', path], stderr=subprocess.PIPE, preexec_fn=file_limit(8), check=False)
+    expect(p.returncode == FAILED and b'File too large' in p.stderr, f'{p.returncode}, {p.stderr[-200:]!r}')
+    expect(not path.exists(), 'it left a file without a head')
+
+
+def nothing_printed(r, word):
+    last_message(r, FAILED, word)
+    expect(r.out == b'', f'it printed {r.out!r} first')
+
+
 def outputs():
     check('cli | head -1: run', closed_pipe, (*GENERATE, '--ignore-eos', '-c', '5000'))
     check('cli | head -1: inspect', closed_pipe, ('inspect', EMBER, '--tensors'))
@@ -287,6 +303,8 @@ def outputs():
     check('cli >&-', closed_stdout)
     check('cli --trace on a full disk', lambda: last_message(stoker(*GENERATE, '-n', '20', '--trace', '/dev/full'), FAILED, 'No space left on device'))
     check('cli --trace on a disk that fills up', filling_disk)
+    check('cli --trace on a disk that has no room for its head', no_room)
+    check('cli --warm in no directory', lambda: nothing_printed(stoker(*GENERATE, '-n', '2', '--warm', WORK / 'no' / 'x'), 'No such file'))
     check('cli --trace in no directory', lambda: last_message(stoker(*GENERATE, '-n', '2', '--trace', WORK / 'no' / 'x'), FAILED, 'No such file'))
 
 
