@@ -5,11 +5,11 @@
 #include "cuda/cuda.h"
 #include "cuda/prelude.cuh"
 
-/* Both builds of a file are linked into one program: their symbols differ in this. */
+/* Both builds of a file are linked into one program, their symbols differ in this; the hub has stk_gpu_. */
 #ifdef STK_EMU
 #define STK_TARGET(name) stk_emu_##name
 #else
-#define STK_TARGET(name) stk_gpu_##name
+#define STK_TARGET(name) stk_nvcc_##name
 #endif
 
 extern "C" {

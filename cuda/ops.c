@@ -4,7 +4,7 @@
 #include "cuda/cuda.h"
 
 #ifdef STK_HAS_CUDA
-extern const stk_cuda_ops stk_gpu_ops;
+extern const stk_cuda_ops stk_nvcc_ops;
 #endif
 #ifdef STK_HAS_CUDA_EMU
 extern const stk_cuda_ops stk_emu_ops;
@@ -13,7 +13,7 @@ extern const stk_cuda_ops stk_emu_ops;
 const stk_cuda_ops *stk_cuda_ops_get(const char *name) {
     if (!name) name = "cuda";
 #ifdef STK_HAS_CUDA
-    if (strcmp(name, "cuda") == 0) return &stk_gpu_ops;
+    if (strcmp(name, "cuda") == 0) return &stk_nvcc_ops;
 #endif
 #ifdef STK_HAS_CUDA_EMU
     if (strcmp(name, "emu") == 0) return &stk_emu_ops;
