@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does reading hide behind computing? Compares the median time of a token with what the parts alone would take.
 
-usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [--ram PERCENT] [--io SPEC] [--modelled] [--predictor NAME]
+usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [--ram PERCENT] [--io SPEC] [--modelled] [--predictor NAME] [--cpu NAME]
 
 First without misses (all experts in RAM): the dense and the expert time of a token. Then with RAM for --ram percent of the experts, on the real drive, whose
 speed is measured just before and after with the engine's own pattern of reads: a token should take at most dense + 1.25 x max(bytes missed / read speed,
@@ -30,7 +30,7 @@ def missed_bytes(token):
 
 def one_round(a, warm, bandwidth):
     io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
-    options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor, watch='off')
+    options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor, cpu=a.cpu, watch='off')
     test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
     read_s = bandwidth or drive(test)
     token, dense, expert = test['token'], warm['token']['dense_ns'], warm['token']['expert_ns']
@@ -55,15 +55,16 @@ def main():
         p.add_argument('--' + name, type=int, default=default)
     p.add_argument('--io')
     p.add_argument('--predictor')
+    p.add_argument('--cpu')
     p.add_argument('--modelled', action='store_true')
     a = p.parse_args()
     a.factor = 1.2 if a.modelled else 1.25
     ratios = []
     for _ in range(a.rounds):
-        warm = bench(a.build, a.model, p=0, n=a.gen, r=3, t=a.threads, ram_percent=110)['tg']
+        warm = bench(a.build, a.model, p=0, n=a.gen, r=3, t=a.threads, ram_percent=110, cpu=a.cpu)['tg']
         bandwidth = None
         if a.modelled:
-            test = bench(a.build, a.model, '--limits', p=0, n=a.gen, r=3, t=a.threads, ram_percent=a.ram, predictor=a.predictor,
+            test = bench(a.build, a.model, '--limits', p=0, n=a.gen, r=3, t=a.threads, ram_percent=a.ram, predictor=a.predictor, cpu=a.cpu,
                          watch='off')['tg']
             bandwidth = missed_bytes(test['token']) / warm['token']['expert_ns'] * 1e9
             print(f'modelled drive of {bandwidth / 1e9:.2f} GB/s, the real one {drive(test) / 1e9:.2f}', flush=True)
