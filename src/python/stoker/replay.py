@@ -115,9 +115,9 @@ def replay(
     :param policy: a built-in policy's name, or one in Python (see `stoker.Policy`); None: the trace's own. `params`: "name=value,...".
     :param predictor: what predicts the experts to read ahead: a built-in predictor's name, "none", or one in Python (see
         `stoker.Predictor`), which hears of the layers ahead at most what the run recorded; None or "gate": what the recorded run
-        predicted. `predict_depth`: how many layers ahead at most, up to 3; 0: as recorded, or 1. `ahead`: how what of it is read ahead is chosen:
-        "value", what saves more than it costs; "likely", what is as likely used as not; "impact", HybriMoE's simulation, for
-        comparison. The first and last want times.
+        predicted. `predict_depth`: how many layers ahead at most, up to 3; 0: as recorded, or 1. `ahead`: how what of it is read
+        ahead is chosen: "value", what saves more than it costs; "likely", what is as likely used as not; "impact", HybriMoE's
+        simulation, for comparison. The first and last want times.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
         profile's, else "global".
