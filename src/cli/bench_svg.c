@@ -5,11 +5,11 @@
  * Colours are told apart by those who see fewer of them (Okabe and Ito's palette, kinds of one hue by lightness), wide stretches
  * have their name on them, and every stretch has it as its tooltip.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
+#include "svg.h"
 
 enum {
     WIDTH = 1200,
@@ -18,13 +18,7 @@ enum {
     ROW = 13,
     LEGEND_COLUMNS = 3,
     LEGEND_ROW = 19,
-    N_TICK = 10,
 };
-
-typedef struct svg {
-    cli_buffer out;
-    int rc;
-} svg;
 
 static const struct look {
     const char *fill;
@@ -40,56 +34,17 @@ static const struct look {
     [STK_STAGE_BARRIER] = {"url(#wait)", false},
 };
 
-static void put(svg *s, const char *fmt, ...) CLI_PRINTF(2, 3);
-static void put(svg *s, const char *fmt, ...) {
-    char text[1024];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    if (s->rc == CLI_OK && n > 0) s->rc = cli_buffer_add(&s->out, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
-}
-
-/* Text of a model's file: what XML keeps for itself is written in its way, control characters are left out. */
-static void put_escaped(svg *s, const char *text) {
-    for (; *text; text++) {
-        if (*text == '<')
-            put(s, "&lt;");
-        else if (*text == '&')
-            put(s, "&amp;");
-        else if ((unsigned char)*text >= ' ')
-            put(s, "%c", *text);
-    }
-}
-
-static void stretch(svg *s, double x, double y, double width, double height, const stk_span *span) {
+static void stretch(cli_svg *s, double x, double y, double width, double height, const stk_span *span) {
     const struct look *look = &looks[span->stage];
     const char *name = stk_stage_name(span->stage);
-    put(s, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\"><title>%s %.1f us</title></rect>\n", x, y,
-        width, height, look->fill, name, span->ns * 1e-3);
+    cli_svg_put(s, "<rect x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\" fill=\"%s\"><title>%s %.1f us</title></rect>\n", x,
+                y, width, height, look->fill, name, span->ns * 1e-3);
     if (width > 6.0 * (double)strlen(name) + 6 && span->stage != STK_STAGE_BARRIER)
-        put(s, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"9.5\" text-anchor=\"middle\" fill=\"%s\">%s</text>\n", x + width / 2,
-            y + height / 2 + 3.4, look->dark ? "#fff" : "#000", name);
+        cli_svg_put(s, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"9.5\" text-anchor=\"middle\" fill=\"%s\">%s</text>\n",
+                    x + width / 2, y + height / 2 + 3.4, look->dark ? "#fff" : "#000", name);
 }
 
-/* A step of 1, 2 or 5 times a power of ten that cuts `most` into at most N_TICK. */
-static double tick_of(double most) {
-    double step = 1e-3;
-    for (int i = 0; most / step > N_TICK; i++) step *= i % 3 == 1 ? 2.5 : 2;
-    return step;
-}
-
-/* Ticks below or above a band from y0 to y1, in microseconds. */
-static void axis(svg *s, double y0, double y1, double most_us) {
-    double step = tick_of(most_us);
-    for (int i = 0; i * step <= most_us * 1.0001; i++) {
-        double t = i * step, x = LEFT + t / most_us * (RIGHT - LEFT);
-        put(s, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ccc\"/>\n", x, y0, x, y1);
-        put(s, "<text x=\"%.1f\" y=\"%.1f\" font-size=\"10\" text-anchor=\"middle\" fill=\"#444\">%.10g</text>\n", x, y0 - 4, t);
-    }
-}
-
-static double legend(svg *s, const stk_profile *p, double y) {
+static double legend(cli_svg *s, const stk_profile *p, double y) {
     double ns[STK_N_STAGE] = {0}, total = 0;
     for (uint32_t i = 0; i < p->n_span; i++) {
         ns[p->span[i].stage] += p->span[i].ns;
@@ -99,12 +54,13 @@ static double legend(svg *s, const stk_profile *p, double y) {
     for (int k = 0; k < STK_N_STAGE; k++) {
         int across = k / rows;
         double x = LEFT + across * column, at = y + k % rows * LEGEND_ROW;
-        put(s, "<rect x=\"%.0f\" y=\"%.0f\" width=\"26\" height=\"13\" fill=\"%s\" stroke=\"#888\" stroke-width=\"0.5\"/>\n", x,
-            at, looks[k].fill);
-        put(s, "<text x=\"%.0f\" y=\"%.0f\">%s</text>\n", x + 34, at + 11, stk_stage_name((uint32_t)k));
-        put(s, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.1f us</text>\n", x + 200, at + 11, ns[k] * 1e-3);
-        put(s, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.1f %%</text>\n", x + 260, at + 11,
-            total > 0 ? 100 * ns[k] / total : 0);
+        cli_svg_put(s,
+                    "<rect x=\"%.0f\" y=\"%.0f\" width=\"26\" height=\"13\" fill=\"%s\" stroke=\"#888\" stroke-width=\"0.5\"/>\n",
+                    x, at, looks[k].fill);
+        cli_svg_put(s, "<text x=\"%.0f\" y=\"%.0f\">%s</text>\n", x + 34, at + 11, stk_stage_name((uint32_t)k));
+        cli_svg_put(s, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.1f us</text>\n", x + 200, at + 11, ns[k] * 1e-3);
+        cli_svg_put(s, "<text x=\"%.0f\" y=\"%.0f\" text-anchor=\"end\">%.1f %%</text>\n", x + 260, at + 11,
+                    total > 0 ? 100 * ns[k] / total : 0);
     }
     return y + rows * LEGEND_ROW;
 }
@@ -120,16 +76,16 @@ static bool next_layer(const stk_profile *p, uint32_t *first, uint32_t *end) {
     return true;
 }
 
-static double whole_step(svg *s, const stk_profile *p, double y) {
+static double whole_step(cli_svg *s, const stk_profile *p, double y) {
     double all = p->n_span ? end_ns(&p->span[p->n_span - 1]) : 1, scale = (RIGHT - LEFT) / all;
-    put(s, "<text x=\"%d\" y=\"%.0f\" font-weight=\"bold\">The whole token, in microseconds</text>\n", LEFT, y);
-    axis(s, y + 24, y + 58, all * 1e-3);
+    cli_svg_put(s, "<text x=\"%d\" y=\"%.0f\" font-weight=\"bold\">The whole token, in microseconds</text>\n", LEFT, y);
+    cli_svg_axis(s, LEFT, RIGHT, y + 24, y + 58, all * 1e-3);
     for (uint32_t i = 0; i < p->n_span; i++)
         stretch(s, LEFT + (double)p->span[i].begin_ns * scale, y + 26, p->span[i].ns * scale, 30, &p->span[i]);
     return y + 70;
 }
 
-static double layers(svg *s, const stk_profile *p, double y) {
+static double layers(cli_svg *s, const stk_profile *p, double y) {
     double longest = 1, at = y + 28;
     uint32_t n_row = 0;
     for (uint32_t first = 0, end; next_layer(p, &first, &end); first = end, n_row++) {
@@ -137,44 +93,47 @@ static double layers(svg *s, const stk_profile *p, double y) {
         longest = ns > longest ? ns : longest;
     }
     double scale = (RIGHT - LEFT) / longest;
-    put(s, "<text x=\"%d\" y=\"%.0f\" font-weight=\"bold\">Each layer from its begin, in microseconds</text>\n", LEFT, y);
-    axis(s, y + 24, at + n_row * ROW, longest * 1e-3);
+    cli_svg_put(s, "<text x=\"%d\" y=\"%.0f\" font-weight=\"bold\">Each layer from its begin, in microseconds</text>\n", LEFT, y);
+    cli_svg_axis(s, LEFT, RIGHT, y + 24, at + n_row * ROW, longest * 1e-3);
     for (uint32_t first = 0, end; next_layer(p, &first, &end); first = end, at += ROW) {
         double begin = (double)p->span[first].begin_ns;
-        put(s, "<text x=\"%d\" y=\"%.1f\" font-size=\"10\" text-anchor=\"end\">%s%u</text>\n", LEFT - 6, at + 9.5,
-            first == 0 || at == y + 28 ? "layer " : "", p->span[first].layer);
+        cli_svg_put(s, "<text x=\"%d\" y=\"%.1f\" font-size=\"10\" text-anchor=\"end\">%s%u</text>\n", LEFT - 6, at + 9.5,
+                    first == 0 || at == y + 28 ? "layer " : "", p->span[first].layer);
         for (uint32_t i = first; i < end; i++)
             stretch(s, LEFT + ((double)p->span[i].begin_ns - begin) * scale, at, p->span[i].ns * scale, ROW - 1.5, &p->span[i]);
-        put(s, "<text x=\"%d\" y=\"%.1f\" font-size=\"10\">%.1f</text>\n", RIGHT + 6, at + 9.5,
-            (end_ns(&p->span[end - 1]) - begin) * 1e-3);
+        cli_svg_put(s, "<text x=\"%d\" y=\"%.1f\" font-size=\"10\">%.1f</text>\n", RIGHT + 6, at + 9.5,
+                    (end_ns(&p->span[end - 1]) - begin) * 1e-3);
     }
     return at;
 }
 
 int bench_svg(const char *path, const char *what, const stk_profile *p) {
-    svg s = {.rc = CLI_OK};
+    cli_svg s = {.rc = CLI_OK};
     double ns = p->n_span ? end_ns(&p->span[p->n_span - 1]) : 0;
     uint32_t n_row = 0;
     for (uint32_t first = 0, end; next_layer(p, &first, &end); first = end) n_row++;
     int rows = (STK_N_STAGE + LEGEND_COLUMNS - 1) / LEGEND_COLUMNS,
         height = 70 + rows * LEGEND_ROW + 24 + 70 + 24 + 44 + (int)n_row * ROW;
-    put(&s,
+    cli_svg_put(
+        &s,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
         "font-size=\"12\">\n",
         WIDTH, height, WIDTH, height);
-    put(&s, "<defs><pattern id=\"wait\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
+    cli_svg_put(
+        &s, "<defs><pattern id=\"wait\" width=\"4\" height=\"4\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">"
             "<rect width=\"4\" height=\"4\" fill=\"#fff\"/><rect width=\"1.4\" height=\"4\" fill=\"#888\"/></pattern></defs>\n");
-    put(&s, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
-    put(&s,
+    cli_svg_put(&s, "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n", WIDTH, height);
+    cli_svg_put(
+        &s,
         "<text x=\"%d\" y=\"28\" font-size=\"18\" font-weight=\"bold\">One token: %.2f ms</text>\n<text x=\"%d\" y=\"47\" "
         "fill=\"#444\">",
         LEFT, ns * 1e-6, LEFT);
-    put_escaped(&s, what);
-    put(&s, "</text>\n");
+    cli_svg_text(&s, what);
+    cli_svg_put(&s, "</text>\n");
     double y = legend(&s, p, 62);
     y = whole_step(&s, p, y + 24);
     layers(&s, p, y + 24);
-    put(&s, "</svg>\n");
+    cli_svg_put(&s, "</svg>\n");
     int rc = s.rc == CLI_OK ? cli_write_file(path, "drawing", s.out.data, s.out.bytes) : s.rc;
     free(s.out.data);
     return rc;

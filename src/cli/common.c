@@ -257,6 +257,13 @@ char *cli_bytes_text(uint64_t bytes, char *out) {
     return out;
 }
 
+bool cli_same_file(const char *a, const char *b) {
+    struct stat sa, sb;
+    if (!a || !b) return false;
+    if (!strcmp(a, b)) return true;
+    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
+}
+
 int cli_make_directories(char *path) {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;

@@ -76,6 +76,9 @@ int cli_read_file(cli_buffer *buffer, const char *path);
  * messages. CLI_OK, or CLI_FAILED after a message. */
 int cli_write_file(const char *path, const char *what, const void *data, size_t bytes);
 
+/* Whether two paths, either of which may be NULL, name one file. */
+bool cli_same_file(const char *a, const char *b);
+
 /* Makes the directories above a file that is to be written. CLI_OK, or CLI_FAILED after a message. */
 int cli_make_directories(char *path);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "session.h"
+#include "timeline.h"
 
 typedef struct figures {
     stk_replay_result result;
@@ -257,14 +258,17 @@ static int layers_open(const cli_settings *s, stk_replay_detail *d) {
 }
 
 /* Where sequences follow one another and nobody asked for one way, both are told. */
-static int replay_both(const cli_settings *s, const stk_model *model, figures *f, stk_replay_detail *cold) {
+static int replay_both(const cli_settings *s, const stk_model *model, stk_timeline *timeline, figures *f,
+                       stk_replay_detail *cold) {
     stk_replay_options o;
     options_of(s, model, &o);
     o.detail = &f->detail;
+    o.timeline = timeline;
     int rc = replay(s, &o, &f->result);
     if (rc != CLI_OK || s->reset || s->verify || tiered(s) || f->detail.n_sequence < 2) return rc;
     stk_replay_result unused = {.struct_bytes = sizeof unused};
     o.io = o.cost = NULL;
+    o.timeline = NULL;
     o.reset = STK_RESET_SEQUENCE;
     o.detail = cold;
     cli_log_open(s->verbose, true); /* warnings were given */
@@ -277,16 +281,20 @@ int cli_replay(const cli_settings *s) {
     figures f = {.result = {.struct_bytes = sizeof f.result}, .detail = {.struct_bytes = sizeof f.detail}};
     stk_replay_detail cold = {.struct_bytes = sizeof cold};
     stk_model *model = NULL;
+    cli_timeline timeline = {0};
     int rc = check(s);
     if (rc == CLI_OK && s->model) {
         int opened = stk_model_open(&model, s->model);
         if (opened < 0) rc = cli_fail_stk(opened, "opening the model");
     }
     if (rc == CLI_OK && s->csv) rc = layers_open(s, &f.detail);
-    if (rc == CLI_OK) rc = replay_both(s, model, &f, &cold);
+    if (rc == CLI_OK) rc = cli_timeline_open(&timeline, s, model, 0, "step");
+    if (rc == CLI_OK) rc = replay_both(s, model, timeline.work, &f, &cold);
     if (rc == CLI_OK && !f.result.complete) cli_say("stoker: warning: the trace is cut off; these are the figures up to the cut");
     if (rc == CLI_OK && s->csv) rc = write_csv(s->csv, &f.detail);
     if (rc == CLI_OK) rc = s->json ? report_json(s, &f) : tiered(s) ? cli_report_tiers(&f.result, &f.detail) : report(s, &f);
+    if (rc == CLI_OK) rc = cli_timeline_save(&timeline, s->operand);
+    cli_timeline_close(&timeline);
     free(f.detail.layers);
     stk_model_close(&model);
     return rc;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "session.h"
+#include "timeline.h"
 
 /* Why generation ended; the names stand in the JSON. */
 enum stop { STOP_NONE, STOP_END, STOP_LENGTH, STOP_CONTEXT, STOP_SIGNAL };
@@ -22,6 +23,7 @@ typedef struct generation {
     cli_buffer text; /* of what was generated, for --json */
     enum stop stop;
     stk_stats prefill, decode;
+    cli_timeline timeline;
 } generation;
 
 /* The prompt as the user gave it: -p, -f or stdin. */
@@ -241,6 +243,14 @@ static int report(generation *g) {
     return rc;
 }
 
+static int start_timeline(generation *g) {
+    uint64_t n_batch = (uint64_t)g->settings->n_batch, n_before = (g->n_prompt + n_batch - 1) / n_batch;
+    int rc = cli_timeline_open(&g->timeline, g->settings, g->session.model, n_before, "token");
+    if (rc != CLI_OK || !g->timeline.work) return rc;
+    int set = stk_engine_set_timeline(g->session.engine, g->timeline.work);
+    return set < 0 ? cli_fail_stk(set, "--timeline") : CLI_OK;
+}
+
 static int open_and_generate(generation *g, cli_buffer *prompt) {
     int rc = cli_session_open_model(&g->session, g->settings->model);
     if (rc) return rc;
@@ -249,10 +259,13 @@ static int open_and_generate(generation *g, cli_buffer *prompt) {
     if (rc == CLI_OK) rc = sampler_open(g); /* before the weights are read: a model without a tokenizer ends here */
     if (rc == CLI_OK) rc = cli_session_open_engine(&g->session, g->settings, g->n_ctx, (uint32_t)g->settings->n_batch, 1);
     if (rc) return rc;
+    rc = start_timeline(g);
+    if (rc) return rc;
     cli_note("prompt  %zu token%s, seed %lld", g->n_prompt, g->n_prompt == 1 ? "" : "s", (long long)g->settings->seed);
     rc = generate(g);
     if (rc && g->stop != STOP_SIGNAL) return rc;
     int rc2 = report(g);
+    if (rc2 == CLI_OK) rc2 = cli_timeline_save(&g->timeline, g->session.info.name);
     return rc ? rc : rc2;
 }
 
@@ -268,6 +281,7 @@ int cli_run(const cli_settings *settings) {
     stk_sampler_close(&g.sampler);
     stk_decoder_close(&g.decoder);
     rc = cli_session_close(&g.session, rc);
+    cli_timeline_close(&g.timeline);
     free(prompt.data);
     free(g.text.data);
     free(g.ids);

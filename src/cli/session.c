@@ -97,19 +97,12 @@ static const char *warm_path(const cli_settings *s, char *out, size_t bytes) {
     return n > 0 && (size_t)n < bytes && cli_make_directories(out) == 0 ? out : NULL;
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat sa, sb;
-    if (!a || !b) return false;
-    if (!strcmp(a, b)) return true;
-    return stat(a, &sa) == 0 && stat(b, &sb) == 0 && sa.st_dev == sb.st_dev && sa.st_ino == sb.st_ino;
-}
-
 int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_t n_ctx, uint32_t n_batch, uint32_t n_logits) {
     double start = cli_now();
     char cost[4096], warm[4096];
-    if (same_file(s->trace, s->warm) || same_file(s->warm, s->file) || same_file(s->warm, s->output))
+    if (cli_same_file(s->trace, s->warm) || cli_same_file(s->warm, s->file) || cli_same_file(s->warm, s->output))
         return cli_fail(CLI_USAGE, "--warm", "%s is the file of another option, too; name another", s->warm);
-    if (same_file(s->trace, s->file) || same_file(s->trace, s->output))
+    if (cli_same_file(s->trace, s->file) || cli_same_file(s->trace, s->output))
         return cli_fail(CLI_USAGE, "--trace", "%s is the file of another option, too; name another", s->trace);
     stk_engine_options o;
     stk_engine_options_default(&o, sizeof o);
