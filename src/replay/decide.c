@@ -102,7 +102,7 @@ static int take_event(stk_decide *d, running *r, const stk_event *event) {
     const stk_lookahead unknown = {.n_tok = event->n_tok, .n_expert = event->n_expert};
     r->kept = d->prefetch && d->gates ? stk_gates_keep(d->gates, event) : NULL;
     if (d->prefetch) return r->kept ? 0 : predict(d, event, &unknown);
-    stk_chooser_settle(d->chooser, event);
+    if (d->depth) stk_chooser_settle(d->chooser, event);
     return 0;
 }
 

@@ -573,7 +573,9 @@ static int run_decisions(replay *r, stk_stats *stats) {
                     .chooser = r->chooser,
                     .prefetch = r->prefetch,
                     .gates = r->gates.scores ? &r->gates : NULL,
-                    .depth = r->depth,
+                    .depth = strcmp(stk_source_get_info(r->source)->format, "stoker") == 0
+                                 ? r->depth
+                                 : 0, /* others say nothing of layers ahead */
                     .ahead = ahead,
                     .stepped = r->inside->stepped,
                     .stepped_user = r->inside->user,
