@@ -392,6 +392,10 @@ typedef struct stk_engine_options {
     uint64_t vram_cap_bytes; /* most that is taken of the device in all; 0: what is free */
     uint64_t pin_bytes;      /* of expert slots in RAM that are pinned; the others are copied through staging */
     uint64_t staging_bytes;  /* pinned memory for copies of experts; 0: 4 experts of the largest size, and 4 MiB */
+    const char *mode; /* what of the experts the device gets: NULL or "hybrid", a cache of those used most; "static", those of
+                         the last layers; "kt", as many of each layer; "kt-profiled", those used most by uses_from, all for
+                         good; "lru-upload", whatever is used. Other modes of a replay: STK_EUNSUPPORTED */
+    const char *uses_from; /* of mode "kt-profiled": a trace of other sequences of the model */
 } stk_engine_options;
 #define STK_NO_VRAM UINT64_MAX
 /* Sets the first `struct_bytes` bytes of *options, sizeof *options of the caller, to the defaults, struct_bytes among them, and

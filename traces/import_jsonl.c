@@ -19,7 +19,7 @@ static int get_number(const cJSON *o, const char *key, double least, double most
 }
 
 static int get_i32(const cJSON *o, const char *key, int32_t *out) {
-    double x;
+    double x = 0;
     int rc = get_number(o, key, -1, INT32_MAX, &x);
     if (rc == 1) *out = (int32_t)x;
     return rc;
@@ -67,7 +67,7 @@ static int get_phase(const cJSON *o, bool *decode) {
 
 static int get_facts(const cJSON *o, import_facts *facts) {
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(o, "model"), *list, *v;
-    double x;
+    double x = 0;
     int rc;
     uint32_t layer = 0;
     if (cJSON_IsString(model)) strncpy(facts->model, model->valuestring, sizeof facts->model - 1);
@@ -93,7 +93,7 @@ static int get_facts(const cJSON *o, import_facts *facts) {
 }
 
 static int get_row(const cJSON *o, import_row *row) {
-    double x;
+    double x = 0;
     int rc;
     STK_TRY(rc = get_number(o, "layer", 0, IMPORT_MAX_LAYER - 1, &x));
     if (!rc) return stk_fail(STK_EFORMAT, "\"layer\" is null");

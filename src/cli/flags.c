@@ -107,9 +107,15 @@ const cli_option cli_options[] = {
      "VRAM of the device (default: as the cost table says)"},
     {CLI_PLAN, 0, "ram-free", NULL, "SIZE", CLI_SIZE, 1, 0, AT(ram_free_bytes), NULL,
      "free memory of the machine that is asked about (default: of this one)"},
+    {ENGINE, 0, "mode", NULL, "NAME", CLI_TEXT, 0, 0, AT(mode), NULL,
+     "what of the experts the device gets: hybrid, a cache of those used most; static, those of the last layers; kt, as many of "
+     "each "
+     "layer; kt-profiled, those used most by --uses-from; lru-upload, whatever is used (default: hybrid)"},
     {CLI_REPLAY, 0, "mode", NULL, "NAME", CLI_TEXT, 0, 0, AT(mode), NULL,
      "how experts are shared between GPU and CPU: hybrid, static, lru-upload, fiddler, kt, kt-profiled or hybrimoe (default: "
      "hybrid)"},
+    {ENGINE, 0, "uses-from", NULL, "TRACE", CLI_TEXT, 0, 0, AT(uses_from), NULL,
+     "of --mode kt-profiled: a trace of other texts of the model"},
     {CLI_REPLAY, 0, "uses-from", NULL, "TRACE", CLI_TEXT, 0, 0, AT(uses_from), NULL,
      "other sequences of the model, whose experts are placed in VRAM first"},
     {CLI_REPLAY, 0, "slots", NULL, "N", CLI_INT, 1, I32_MAX, AT(n_slot), NULL, "experts that fit, instead of --ram"},

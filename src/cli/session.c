@@ -46,6 +46,8 @@ static void print_budget(const cli_session *session) {
 static int set_device(const cli_session *session, const cli_settings *s, stk_engine_options *o) {
     o->device = s->device;
     o->vram_policy = s->vram_policy;
+    o->mode = s->mode;
+    o->uses_from = s->uses_from;
     o->vram_cap_bytes = s->vram_cap_bytes;
     o->pin_bytes = s->pin_bytes;
     o->staging_bytes = s->staging_bytes;

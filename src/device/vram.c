@@ -18,6 +18,7 @@ struct stk_vram {
     bool admits_all;      /* its policy refuses nobody */
     uint32_t force;       /* STK_PLACE_... */
     uint64_t random;      /* of forced routes */
+    uint8_t *stays;       /* [n_layer * n_expert] of the mode, or NULL */
     uint8_t *uses;        /* [n_layer * n_expert] in RAM, since it was last fetched */
     stk_vram_item *items; /* [n_expert] of the event: n_resident in VRAM, then the fetches */
     stk_placed *placed;   /* [n_expert] */
@@ -65,8 +66,14 @@ int stk_vram_open(stk_vram **out, const stk_vram_config *config) {
     t->distinct = calloc(n, sizeof *t->distinct);
     t->counts = calloc(n, sizeof *t->counts);
     bool all = t->uses && t->items && t->placed && t->moved && t->list && t->distinct && t->counts;
+    if (all && config->placed) {
+        t->stays = malloc((size_t)config->n_layer * n);
+        all = t->stays != NULL;
+        if (all) memcpy(t->stays, config->placed, (size_t)config->n_layer * n);
+    }
     int rc = all ? open_cache(t, config) : stk_fail(STK_ENOMEM, "VRAM tier: out of memory for %u experts", n);
     t->c.n_slot = t->c.layer_class = NULL; /* the caller's */
+    t->c.placed = NULL;
     if (rc < 0) stk_vram_close(&t);
     *out = t;
     return rc;
@@ -76,6 +83,7 @@ void stk_vram_close(stk_vram **tier) {
     stk_vram *t = *tier;
     if (!t) return;
     stk_cache_close(&t->cache);
+    free(t->stays);
     free(t->uses);
     free(t->items);
     free(t->placed);
@@ -166,8 +174,20 @@ static int by_rule(stk_vram *t, const stk_event *event, const stk_decision *list
     return STK_OK;
 }
 
+/* As a mode has it: everything, or what is to stay there. The place of what is placed is kept for it. */
+static int by_mode(stk_vram *t, const stk_decision *list, uint32_t n) {
+    for (uint32_t i = t->n_resident; i < n; i++) {
+        uint32_t key = list[i].key;
+        if (!in_ram(t, key) || (t->stays && !t->stays[key])) continue;
+        int rc = fetch(t, key, list[i].n_tok, false);
+        if (rc < 0) return rc;
+    }
+    return STK_OK;
+}
+
 static int choose(stk_vram *t, const stk_event *event, const stk_decision *list, uint32_t n) {
     if (t->force != STK_PLACE_AUTO) return forced(t, list, n);
+    if (t->c.upload || t->stays) return by_mode(t, list, n);
     return by_rule(t, event, list, n);
 }
 

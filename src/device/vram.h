@@ -8,9 +8,9 @@
  * leaves RAM, and what left VRAM for it goes back to RAM if RAM's policy wants it. A fetch that failed leaves VRAM again, and its
  * expert is computed from RAM.
  *
- * Which experts are fetched is chosen in one place (choose in vram.c), today by a rule that reads no clock; a plan that prices
- * routes belongs there. Whether a copy succeeds depends on the device. Both are on record (PLACE, MOVED), and a replay takes them
- * from there.
+ * Which experts are fetched is chosen in one place (choose in vram.c), by a rule that reads no clock, or as a mode of plan.h has
+ * it (upload, placed); a plan that prices routes belongs there. Whether a copy succeeds depends on the device. Both are on record
+ * (PLACE, MOVED), and a replay takes them from there.
  *
  * Who may call it: src/engine/step.c, engine*.c, replay.c. Pure but for what the world behind it does. Threads: one owner.
  */
@@ -50,7 +50,9 @@ typedef struct stk_vram_config {
     const uint32_t *layer_class; /* [n_layer] */
     const char *policy;
     uint64_t seed;
-    uint32_t n_fetch; /* most of an event */
+    uint32_t n_fetch;      /* most of an event */
+    bool upload;           /* whatever RAM has is fetched */
+    const uint8_t *placed; /* [n_layer * n_expert] these alone are, to stay for good; NULL: by the rule */
     const stk_vram_ops *ops;
     void *world;
     stk_cache *ram; /* borrowed */

@@ -38,6 +38,7 @@ struct stk_engine {
     stk_vram *vram;         /* who is in them */
     uint32_t *vram_slots;   /* [n_class] */
     uint32_t *pinned_slots; /* [n_class] of RAM, the first ones */
+    const stk_mode *mode;   /* how the device shares the experts */
     uint32_t n_cpu_layer;   /* layers whose attention is the CPU's, the first ones */
     stk_executor *executor;
     stk_stepper stepper;

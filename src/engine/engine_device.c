@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "engine.h"
+#include "src/device/placement.h"
 #include "src/plan/fit.h"
+#include "src/replay/plan_replay.h"
 
 static stk_gpu_config gpu_config(const stk_engine *e, const stk_kv_config *kv) {
     const stk_hparams *hp = &e->model->hp;
@@ -53,12 +55,30 @@ static int divide(stk_engine *e) {
     return STK_OK;
 }
 
+/* The mode of the options. Those that copy an expert for one event, or keep it in RAM too, are the replay's alone. */
+static int find_mode(const stk_engine *e, const stk_mode **mode) {
+    const char *name = e->o.mode ? e->o.mode : "hybrid";
+    *mode = stk_mode_find(name);
+    if (!*mode)
+        return stk_fail(STK_EINVAL, "there is no mode '%s'; there are: hybrid, static, lru-upload, kt, kt-profiled", name);
+    if (strcmp(name, "fiddler") == 0 || strcmp(name, "hybrimoe") == 0)
+        return stk_fail(STK_EUNSUPPORTED,
+                        "mode %s: a replay knows it, a run does not; there are: hybrid, static, lru-upload, kt, kt-profiled",
+                        name);
+    if ((*mode)->placement == STK_PLACE_PROFILE && !e->o.uses_from)
+        return stk_fail(STK_EINVAL, "mode %s places experts by what other texts used: name a trace of those (--uses-from)", name);
+    return STK_OK;
+}
+
 int stk_engine_device_plan(stk_engine *e) {
     const stk_hparams *hp = &e->model->hp;
     e->n_cpu_layer = hp->n_layer;
+    STK_TRY(find_mode(e, &e->mode));
+    if (!e->o.vram_policy) e->o.vram_policy = e->mode->policy ? e->mode->policy : "lfu";
     STK_TRY(stk_device_open(&e->device, e->o.device, e->o.vram_cap_bytes));
     if (!e->device) {
         if (e->o.vram_bytes && e->o.vram_bytes != STK_NO_VRAM) stk_log(STK_LOG_WARN, "there is no device: --vram has no effect");
+        if (e->o.mode) stk_log(STK_LOG_WARN, "there is no device: --mode has no effect");
         return STK_OK;
     }
     e->n_cpu_layer = STK_MIN(e->o.n_cpu_layers, hp->n_layer);
@@ -120,15 +140,34 @@ static int open_slots(stk_engine *e) {
     return STK_OK;
 }
 
+/* What lies in VRAM for good, where the mode has that; *placed is the caller's to free. */
+static int place(const stk_engine *e, const stk_mode *mode, const uint32_t *layer_class, uint8_t **placed) {
+    const stk_catalogue *cat = e->model->experts;
+    uint32_t n_layer = stk_catalogue_n_layer(cat), n_expert = stk_catalogue_n_expert(cat);
+    uint64_t *uses = NULL;
+    if (mode->placement < STK_PLACE_LAYERS) return STK_OK;
+    if (mode->placement == STK_PLACE_PROFILE) STK_TRY(stk_uses_load(e->o.uses_from, n_layer, n_expert, &uses));
+    *placed = calloc((size_t)n_layer * n_expert, 1);
+    stk_placement_config config = {n_layer, n_expert, stk_catalogue_n_class(cat), e->vram_slots, layer_class, uses};
+    int rc = *placed ? stk_placement_make(mode->placement, &config, *placed) : stk_fail(STK_ENOMEM, "device: out of memory");
+    free(uses);
+    if (rc >= 0 && !memchr(*placed, 1, (size_t)n_layer * n_expert))
+        stk_log(STK_LOG_WARN, "mode %s: VRAM has no room for the experts of one layer: the CPU computes all", mode->name);
+    return rc;
+}
+
 static int open_vram(stk_engine *e) {
     const stk_catalogue *cat = e->model->experts;
     uint32_t n_layer = stk_catalogue_n_layer(cat);
+    const stk_mode *mode = e->mode;
+    uint8_t *placed = NULL;
     e->vram_slots = calloc(stk_catalogue_n_class(cat) + 1, sizeof *e->vram_slots);
     e->pinned_slots = calloc(stk_catalogue_n_class(cat) + 1, sizeof *e->pinned_slots);
     uint32_t *layer_class = calloc(n_layer, sizeof *layer_class);
     bool all = e->vram_slots && e->pinned_slots && layer_class;
     int rc = all ? open_slots(e) : stk_fail(STK_ENOMEM, "device: out of memory");
     for (uint32_t l = 0; rc >= 0 && l < n_layer; l++) layer_class[l] = stk_catalogue_layer_class(cat, l);
+    if (rc >= 0) rc = place(e, mode, layer_class, &placed);
     if (rc >= 0 && e->link)
         rc = stk_vram_open(&e->vram, &(stk_vram_config){.n_layer = n_layer,
                                                         .n_expert = stk_catalogue_n_expert(cat),
@@ -139,10 +178,13 @@ static int open_vram(stk_engine *e) {
                                                         .policy = e->o.vram_policy,
                                                         .seed = e->o.seed,
                                                         .n_fetch = stk_link_n_bounce(e->link) - 1,
+                                                        .upload = mode->placement == STK_PLACE_CACHE,
+                                                        .placed = placed,
                                                         .ops = &stk_gpu_vram,
                                                         .world = e->forward,
                                                         .ram = e->cache});
     free(layer_class);
+    free(placed);
     e->gpu->link = e->link;
     if (e->link) stk_engine_pin_slots(e);
     return rc;
@@ -155,7 +197,6 @@ int stk_engine_device_open(stk_engine *e) {
     (void)stk_device_pin(e->device, e->forward->map.base, e->forward->map.map_bytes, "compute buffers");
     STK_TRY(stk_gpu_open(&e->gpu, &config, &e->dense, e->forward));
     e->forward->gpu = e->gpu;
-    if (!e->o.vram_policy) e->o.vram_policy = "lfu";
     STK_TRY(open_vram(e));
     e->memory.vram_bytes = 0;
     for (uint32_t c = 0; c < stk_catalogue_n_class(e->model->experts); c++)

@@ -263,7 +263,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     describe_memory(e);
     e->opened = true;
     e->o.io = e->o.policy = e->o.cpu = e->o.trace = e->o.predictor = e->o.cost = e->o.warm = e->o.scope = e->o.profile = NULL;
-    e->o.device = e->o.vram_policy = NULL;
+    e->o.device = e->o.vram_policy = e->o.mode = e->o.uses_from = NULL;
 out:
     free(n_slot);
     stk_mxcsr_restore(mxcsr);

@@ -80,7 +80,7 @@ static int get_formats(const cJSON *root, stk_cost_file *f) {
 
 static int get_model(const cJSON *root, stk_cost_file *f) {
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(root, "model");
-    double bytes;
+    double bytes = 0;
     if (!model) return STK_OK;
     STK_TRY(get_object(root, "model", &model));
     STK_TRY(get_text(model, "name", f->model, sizeof f->model));
@@ -127,7 +127,7 @@ static int get_gpu(const cJSON *root, stk_cost_file_gpu *g) {
 
 static int get_all(const cJSON *root, stk_cost_file *f) {
     const cJSON *limits, *drive;
-    double version, n_threads;
+    double version = 0, n_threads = 0;
     if (!cJSON_IsObject(root)) return stk_fail(STK_EFORMAT, "no JSON object");
     STK_TRY(get_number(root, "stoker_cost", &version));
     if (version != VERSION) return stk_fail(STK_EFORMAT, "version %g; this build reads %d: calibrate again", version, VERSION);

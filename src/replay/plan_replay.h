@@ -39,4 +39,8 @@ int stk_plan_profile(stk_source *source, uint64_t *uses) STK_CHECKED;
 int stk_replay_tiers_run(const char *const *traces, uint32_t n, const stk_replay_options *options,
                          stk_replay_result *result) STK_CHECKED;
 
+/* As stk_plan_profile, of a trace of a model of that shape; *uses [n_layer * n_expert] is the caller's to free. STK_EINVAL
+ * (another shape), and as stk_source_open. In replay_tiers.c. */
+int stk_uses_load(const char *path, uint32_t n_layer, uint32_t n_expert, uint64_t **uses) STK_CHECKED;
+
 #endif

@@ -36,21 +36,27 @@ static int take_cost(request *r) {
     return STK_OK;
 }
 
-static int take_uses(request *r) {
-    const stk_trace_header *h = stk_source_header(r->source), *other;
+int stk_uses_load(const char *path, uint32_t n_layer, uint32_t n_expert, uint64_t **uses) {
     stk_source *s;
-    if (!r->o->uses_from) return STK_OK;
-    r->uses = calloc((size_t)h->n_layer * h->n_expert, sizeof *r->uses);
-    if (!r->uses) return stk_fail(STK_ENOMEM, "out of memory for the uses of experts");
-    STK_TRY(stk_source_open(&s, &r->o->uses_from, 1, NULL));
-    other = stk_source_header(s);
+    *uses = NULL;
+    STK_TRY(stk_source_open(&s, &path, 1, NULL));
+    const stk_trace_header *h = stk_source_header(s);
     int rc = STK_OK;
-    if (other->n_layer != h->n_layer || other->n_expert != h->n_expert)
-        rc = stk_fail(STK_EINVAL, "trace %s is of another model: %u layers of %u experts, not %u of %u", r->o->uses_from,
-                      other->n_layer, other->n_expert, h->n_layer, h->n_expert);
-    if (rc >= 0) rc = stk_plan_profile(s, r->uses);
+    if (h->n_layer != n_layer || h->n_expert != n_expert)
+        rc = stk_fail(STK_EINVAL, "trace %s is of another model: %u layers of %u experts, not %u of %u", path, h->n_layer,
+                      h->n_expert, n_layer, n_expert);
+    if (rc >= 0) *uses = calloc((size_t)n_layer * n_expert, sizeof **uses);
+    if (rc >= 0) rc = *uses ? stk_plan_profile(s, *uses) : stk_fail(STK_ENOMEM, "out of memory for the uses of experts");
     stk_source_close(&s);
+    if (rc >= 0) return rc;
+    free(*uses);
+    *uses = NULL;
     return rc;
+}
+
+static int take_uses(request *r) {
+    const stk_trace_header *h = stk_source_header(r->source);
+    return r->o->uses_from ? stk_uses_load(r->o->uses_from, h->n_layer, h->n_expert, &r->uses) : STK_OK;
 }
 
 static int check(request *r) {

@@ -4,6 +4,7 @@ and RAM, every policy, any place an expert is computed, and any way to cut a pro
 
 usage: gate_device.py [BUILD_DIR]
 """
+import json
 import sys
 
 from harness import DATA, EMBER, PROBE, WORK, Failed, Run, Skipped, check, expect, finish, least_ram, numbers, probe, stoker
@@ -75,6 +76,29 @@ def sequences():
     return f'{probe("seqs", TINY["qwen3moe-f32"], **keys)["steps"]} steps'
 
 
+def modes():
+    """Every mode writes the text of the CPU alone, uses VRAM in its own way, and a verifying replay repeats it."""
+    trace, uses = WORK / 'device-mode.trace', WORK / 'device-uses.trace'
+    run = ('run', '-m', EMBER, '--tokens', '1,2,3,4,5', '-n', 40, '--temp', 0, '--ignore-eos', '--ram', '12M', '--json', '-q')
+    want = json.loads(stoker(*run, '--device', 'none', '--trace', uses).expect_success().out)['tokens']
+    stats = {}
+    for mode in ('hybrid', 'static', 'lru-upload', 'kt', 'kt-profiled'):
+        more = ('--uses-from', uses) if mode == 'kt-profiled' else ()
+        out = json.loads(stoker(*run, '--device', 'emu', '--vram', '9M', '--mode', mode, '--trace', trace, *more).expect_success().out)
+        expect(out['tokens'] == want, f'{mode}: other text')
+        stats[mode] = s = out['stats']
+        expect(s['n_vram_hit'] > 0 and s['n_fetch'] > 0, f'{mode}: no expert was in VRAM')
+        stoker('replay', trace, '--verify').expect_success()
+    for mode in ('static', 'kt', 'kt-profiled'):
+        expect(stats[mode]['n_return'] == 0 and stats[mode]['n_fetch'] <= 72, f'{mode}: {stats[mode]["n_fetch"]} fetches: what is there for good left')
+    expect(stats['lru-upload']['n_fetch'] > stats['hybrid']['n_fetch'], 'lru-upload fetched no more than hybrid')
+    expect(stats['kt-profiled']['n_vram_hit'] > stats['kt']['n_vram_hit'], 'profiled placement hit no more than uniform')
+    stoker(*run, '--device', 'emu', '--mode', 'fiddler').expect_failure('fiddler', 'kt-profiled')
+    stoker(*run, '--device', 'emu', '--mode', 'none-such').expect_failure('none-such', 'kt-profiled', rc=2)
+    stoker(*run, '--device', 'emu', '--mode', 'kt-profiled').expect_failure('uses-from', rc=2)
+    return ', '.join(f'{m} {s["n_vram_hit"]} hits, {s["n_fetch"]} fetches' for m, s in stats.items())
+
+
 def main():
     r = Run([PROBE, 'bits', TINY['qwen3moe-f32'], 'tokens=1', 'device=emu'])
     if r.rc != 0 and b'this build has no device' in r.err:
@@ -88,6 +112,7 @@ def main():
     check('device: some experts in VRAM were computed by the CPU', lambda: expect(total['n_host'] > 0, 'none was'))
     check('device: sequences alone and among others', sequences)
     check('device: what is refused', refusals)
+    check('device: modes', modes)
     finish()
 
 

@@ -251,6 +251,8 @@ class EngineOptionsStruct(Struct):
     vram_cap_bytes: U64
     pin_bytes: U64
     staging_bytes: U64
+    mode: Text
+    uses_from: Text
 
 
 @layout
