@@ -28,11 +28,9 @@ static bool ends_in(const char *path, const char *end) {
 
 /* FILE.svg beside FILE or FILE.json. */
 static char *svg_path(const char *path) {
-    size_t n = strlen(path) - (ends_in(path, ".json") ? strlen(".json") : 0);
-    char *out = malloc(n + sizeof ".svg");
-    if (!out) return NULL;
-    memcpy(out, path, n);
-    memcpy(out + n, ".svg", sizeof ".svg");
+    size_t n = strlen(path) - (ends_in(path, ".json") ? strlen(".json") : 0), bytes = n + sizeof ".svg";
+    char *out = malloc(bytes);
+    if (out) snprintf(out, bytes, "%.*s.svg", (int)n, path);
     return out;
 }
 

@@ -87,12 +87,13 @@ static uint32_t rows_of(const cli_lanes *l) {
 
 static void draw_frame(cli_svg *s, const cli_timeline *t, const cli_lanes *l, const band *b) {
     double y = b->y;
+    uint64_t number = b->step - t->n_before + 1;
     if (b->step < t->n_before)
         cli_svg_put(s, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">prompt, %.2f ms</text>\n", LEFT, y - 4,
                     (double)(b->end_ns - b->begin_ns) * 1e-6);
     else
         cli_svg_put(s, "<text x=\"%d\" y=\"%.1f\" font-weight=\"bold\">%s %llu, %.2f ms</text>\n", LEFT, y - 4, t->unit,
-                    (unsigned long long)(b->step - t->n_before + 1), (double)(b->end_ns - b->begin_ns) * 1e-6);
+                    (unsigned long long)number, (double)(b->end_ns - b->begin_ns) * 1e-6);
     for (uint32_t q = 0; q < l->n_queue; q++)
         for (uint32_t lane = 0; lane < l->queues[q].n_lane; lane++, y += ROW) {
             cli_svg_put(s, "<rect x=\"%d\" y=\"%.1f\" width=\"%d\" height=\"%d\" fill=\"#f4f4f4\"/>\n", LEFT, y, RIGHT - LEFT,

@@ -92,6 +92,9 @@ class Engine(Handle):
         "none", or one in Python: see `stoker.Predictor`; None: "gate". Nothing is predicted where every expert has a slot.
     :param device: "cuda", "emu" (emulated on the CPU, slowly), "none"; None: a GPU if there is one.
     :param vram: bytes of expert slots in the device's memory, 0 for none; None: what is free, less a margin.
+    :param vram_policy: the eviction policy of the experts there; None: that of the mode, else "lfu".
+    :param mode: what of the experts the device gets: "hybrid", a cache of those used most; "static", those of the last layers; "kt",
+        as many of each layer; "kt-profiled", those used most by the trace `uses_from`; "lru-upload", whatever is used; None: "hybrid".
     :param n_cpu_layers: the first layers, whose attention stays on the CPU.
     :param predict_depth: how many layers ahead; 0: 1.
     :param scope: "global", one cache for all experts of a size, or "layer", one for each layer; None: "global".
@@ -125,6 +128,9 @@ class Engine(Handle):
         predictor: PredictorLike = None,
         device: Optional[str] = None,
         vram: Optional[Union[int, str]] = None,
+        vram_policy: Optional[str] = None,
+        mode: Optional[str] = None,
+        uses_from: Optional[PathLike] = None,
         n_cpu_layers: int = 0,
         predict_depth: int = 0,
         scope: Optional[str] = None,
@@ -159,6 +165,12 @@ class Engine(Handle):
                 o.vram_bytes = _NO_VRAM if vram == 0 else parse_bytes(vram)
             if device is not None:
                 o.device = device.encode()
+            if vram_policy is not None:
+                o.vram_policy = vram_policy.encode()
+            if mode is not None:
+                o.mode = mode.encode()
+            if uses_from is not None:
+                o.uses_from = encode_path(uses_from)
             o.predict_depth = as_int(predict_depth, "predict_depth")
             if scope is not None:
                 o.scope = scope.encode()
@@ -380,14 +392,18 @@ class Engine(Handle):
     # ---- The cache ----
 
     def residency(self, layer: Optional[int] = None) -> npt.NDArray[np.bool_]:
-        """Which experts are in the cache: of a layer [n_expert], or of all [n_layer, n_expert]; layers without any are all False."""
+        """Which experts are in memory: of a layer [n_expert], or of all [n_layer, n_expert]; layers without any are all False."""
+        return self.tiers(layer).astype(np.bool_)
+
+    def tiers(self, layer: Optional[int] = None) -> npt.NDArray[np.uint8]:
+        """Where experts are: 0 on the drive, 1 in RAM, 2 in the device's memory; shapes as of `residency`."""
         info = self.model.info
         if layer is None:
-            return np.stack([self.residency(i) for i in range(info.n_layer)])
+            return np.stack([self.tiers(i) for i in range(info.n_layer)])
         flags = np.zeros(info.n_expert, np.uint8)
         with self._use() as p:
             check(lib().stk_get_residency(p, as_int(layer, "layer"), flags.ctypes.data, flags.size))
-        return flags.astype(np.bool_)
+        return flags
 
     def drop_experts(self) -> None:
         """Drops every expert from the cache: a cold start."""

@@ -137,6 +137,34 @@ def test_residency(tiny: stoker.Engine) -> None:
         tiny.residency(99)
 
 
+def test_tiers_and_modes(tmp_path: Path) -> None:
+    prompt = [1, 2, 3, 4, 5]
+    uses = tmp_path / "uses.trace"
+    with stoker.Model(EMBER) as model:
+        with stoker.Engine(model, ram="12M", n_ctx=64, device="none", trace=uses) as engine:
+            want = list(engine.session().generate(prompt, max_tokens=12, sampling=stoker.Sampling(temperature=0)))
+            assert engine.tiers().max() == 1
+        for mode in (None, "static", "kt", "kt-profiled", "lru-upload"):
+            try:
+                engine = stoker.Engine(model, ram="12M", vram="9M", n_ctx=64, device="emu", mode=mode, uses_from=uses)
+            except stoker.UnsupportedError as e:
+                pytest.skip(str(e))
+            with engine:
+                assert list(engine.session().generate(prompt, max_tokens=12, sampling=stoker.Sampling(temperature=0))) == want, mode
+                tiers = engine.tiers()
+                assert tiers.max() == 2
+                assert tiers.shape == (model.info.n_layer, model.info.n_expert)
+                np.testing.assert_array_equal(tiers > 0, engine.residency())
+                if mode == "static":
+                    there = (tiers == 2).any(axis=1)
+                    assert there.any()
+                    assert not there.all(), "whole layers alone"
+        with pytest.raises(stoker.InvalidArgumentError, match="no mode"):
+            stoker.Engine(model, device="none", mode="nonsense")
+        with pytest.raises(stoker.UnsupportedError, match="fiddler"):
+            stoker.Engine(model, device="none", mode="fiddler")
+
+
 def test_counters_and_memory(tiny: stoker.Engine) -> None:
     tiny.step([1, 2])
     stats = tiny.stats()
