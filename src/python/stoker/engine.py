@@ -290,7 +290,7 @@ class Engine(Handle):
         self._run(batch, 1)
 
     def _run(self, batch: s.BatchStruct, n: int) -> None:
-        if self._views:
+        if self._views and self._pointer is not None:  # of a closed engine that is the error
             self._views = [ref for ref in self._views if ref() is not None]
             if self._views:
                 raise StateError(

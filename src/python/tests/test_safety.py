@@ -8,6 +8,7 @@ import threading
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import stoker
@@ -56,9 +57,13 @@ def test_after_close() -> None:
     engine = stoker.Engine(model, ram="1M", threads=1)
     session, sampler = engine.session(), stoker.Sampler(model)
     engine.step([1])
+    view = engine.logits(copy=False)
     with pytest.raises(stoker.StateError, match="engine"):
         model.close()
     engine.close()
+    with pytest.raises(stoker.StateError, match="closed"):
+        engine.step([1])
+    assert np.isfinite(view).all()
     engine.close()
     engine.cancel()
     sampler.close()
