@@ -64,6 +64,8 @@ def test_after_close() -> None:
     with pytest.raises(stoker.StateError, match="closed"):
         engine.step([1])
     assert np.isfinite(view).all()
+    del view  # it kept the engine's memory
+    gc.collect()
     engine.close()
     engine.cancel()
     sampler.close()
