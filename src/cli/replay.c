@@ -95,6 +95,7 @@ static int report_json(const cli_settings *s, const figures *f) {
         cli_json_tiers(json, "prefill_tiers", &d->tiers_prefill);
         cli_json_tiers(json, "decode_tiers", &d->tiers_decode);
     }
+    cli_json_predicted_counts(json, d->predicted);
     cli_json_stats(json, "stats", t);
     return cli_json_print(json);
 }
@@ -141,6 +142,7 @@ static int report(const cli_settings *s, const figures *f) {
     }
     if (rc == CLI_OK && timed)
         rc = cli_print("predicted %.3f s, %.2f tok/s\n", (double)r->virtual_ns * 1e-9, cli_tokens_per_second(t));
+    if (rc == CLI_OK) rc = cli_report_predicted(d->predicted);
     if (rc == CLI_OK && s->verify) rc = cli_print("every decision and counter equals the recorded run\n");
     return rc;
 }

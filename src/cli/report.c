@@ -20,7 +20,7 @@ static const struct counter {
     COUNTER(n_host),     COUNTER(up_bytes),   COUNTER(down_bytes), COUNTER(device_ns),
 #undef COUNTER
 };
-enum { N_COUNTER = sizeof counters / sizeof counters[0], N_DEPTH = 3 };
+enum { N_COUNTER = sizeof counters / sizeof counters[0] };
 
 static uint64_t counter_get(const stk_stats *stats, const struct counter *c) {
     uint64_t v;
@@ -106,30 +106,56 @@ void cli_print_table(const stk_stats *prefill, const stk_stats *decode, bool eve
 
 static double share(uint64_t part, uint64_t all) { return all ? (double)part / (double)all : 0; }
 
+/* How predictions `depth` layers ahead did, as text [160]; false: there were none. */
+static bool predicted_text(const stk_predict_count *c, uint32_t depth, char *text, size_t bytes) {
+    if (c->n_event == 0) return false;
+    snprintf(text, bytes,
+             "%u layer%s ahead: %.1f %% of the experts used were among as many predicted, %.1f %% among twice as many", depth,
+             depth > 1 ? "s" : "", 100 * share(c->n_found, c->n_lookup), 100 * share(c->n_found2, c->n_lookup));
+    return true;
+}
+
+static void get_predicted(const stk_engine *engine, stk_predict_count counts[CLI_N_DEPTH]) {
+    for (uint32_t i = 0; i < CLI_N_DEPTH; i++)
+        if (stk_engine_get_predicted(engine, i + 1, &counts[i]) < 0) counts[i] = (stk_predict_count){0};
+}
+
 void cli_print_predicted(const stk_engine *engine) {
-    for (uint32_t depth = 1; depth <= N_DEPTH; depth++) {
-        stk_predict_count c;
-        if (stk_engine_get_predicted(engine, depth, &c) < 0 || c.n_event == 0) continue;
-        cli_note(
-            "         %u layer%s ahead: %.1f %% of the experts used were among as many predicted, %.1f %% among twice as many",
-            depth, depth > 1 ? "s" : "", 100 * share(c.n_found, c.n_lookup), 100 * share(c.n_found2, c.n_lookup));
+    stk_predict_count counts[CLI_N_DEPTH];
+    char text[160];
+    get_predicted(engine, counts);
+    for (uint32_t i = 0; i < CLI_N_DEPTH; i++)
+        if (predicted_text(&counts[i], i + 1, text, sizeof text)) cli_note("         %s", text);
+}
+
+int cli_report_predicted(const stk_predict_count counts[CLI_N_DEPTH]) {
+    char text[160];
+    int rc = CLI_OK;
+    for (uint32_t i = 0; rc == CLI_OK && i < CLI_N_DEPTH; i++)
+        if (predicted_text(&counts[i], i + 1, text, sizeof text)) rc = cli_print("%s\n", text);
+    return rc;
+}
+
+void cli_json_predicted_counts(cJSON *json, const stk_predict_count counts[CLI_N_DEPTH]) {
+    cJSON *all = cJSON_AddArrayToObject(json, "predicted");
+    for (uint32_t i = 0; i < CLI_N_DEPTH; i++) {
+        const stk_predict_count *c = &counts[i];
+        if (c->n_event == 0) continue;
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddNumberToObject(o, "depth", i + 1);
+        cJSON_AddNumberToObject(o, "n_event", (double)c->n_event);
+        cJSON_AddNumberToObject(o, "n_lookup", (double)c->n_lookup);
+        cJSON_AddNumberToObject(o, "recall", share(c->n_found, c->n_lookup));
+        cJSON_AddNumberToObject(o, "recall2", share(c->n_found2, c->n_lookup));
+        cJSON_AddNumberToObject(o, "precision", share(c->n_used, c->n_predicted));
+        cJSON_AddItemToArray(all, o);
     }
 }
 
 void cli_json_predicted(cJSON *json, const stk_engine *engine) {
-    cJSON *all = cJSON_AddArrayToObject(json, "predicted");
-    for (uint32_t depth = 1; depth <= N_DEPTH; depth++) {
-        stk_predict_count c;
-        if (stk_engine_get_predicted(engine, depth, &c) < 0 || c.n_event == 0) continue;
-        cJSON *o = cJSON_CreateObject();
-        cJSON_AddNumberToObject(o, "depth", depth);
-        cJSON_AddNumberToObject(o, "n_event", (double)c.n_event);
-        cJSON_AddNumberToObject(o, "n_lookup", (double)c.n_lookup);
-        cJSON_AddNumberToObject(o, "recall", share(c.n_found, c.n_lookup));
-        cJSON_AddNumberToObject(o, "recall2", share(c.n_found2, c.n_lookup));
-        cJSON_AddNumberToObject(o, "precision", share(c.n_used, c.n_predicted));
-        cJSON_AddItemToArray(all, o);
-    }
+    stk_predict_count counts[CLI_N_DEPTH];
+    get_predicted(engine, counts);
+    cli_json_predicted_counts(json, counts);
 }
 
 void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats) {

@@ -77,6 +77,10 @@ void cli_json_stats(cJSON *json, const char *name, const stk_stats *stats);
 /* How predictions of each depth did that there were: recall among as many as were used, and among twice as many. */
 void cli_print_predicted(const stk_engine *engine);
 void cli_json_predicted(cJSON *json, const stk_engine *engine);
+/* The same of a replay's, on stdout and as JSON. */
+enum { CLI_N_DEPTH = 3 };
+int cli_report_predicted(const stk_predict_count counts[CLI_N_DEPTH]);
+void cli_json_predicted_counts(cJSON *json, const stk_predict_count counts[CLI_N_DEPTH]);
 void cli_json_memory(cJSON *json, const stk_memory_info *memory);
 /* What a replay with VRAM found: a phase as object `name`; all of it as text. */
 void cli_json_tiers(cJSON *json, const char *name, const stk_replay_tiers *tiers);
