@@ -271,6 +271,39 @@ INLINE void add_block(enum stk_type type, uint32_t n_tok, bool tiled, const rows
     for (uint32_t t = 0; t < n_tok; t++) row[t * HALVES] = vf_add(row[t * HALVES], acc[t]);
 }
 
+#if !DOT_VNNI
+/* A block of Q4_K for one token: unpack and add_block in one, since storing and loading codes once more costs as much as
+ * multiplying them. The same sums in the same order. */
+INLINE void add_q4_k_block(cursor c, uint32_t half, const int8_t *q, const token_block *x, vf *row, const uint8_t *ahead) {
+    const vi low4 = vi_set1(0x0f0f0f0f), one = _mm256_set1_epi16(1);
+    const uint8_t *units = c.at + half * 4 * LANES, *codes = units + 4 * STK_UNIT_BYTES;
+    rows_block b;
+    vf acc = vf_zero();
+    unpack_k_scales(c.at + half * 2 * LANES, units + STK_UNIT_BYTES, false, &b);
+    for (uint32_t g = 0; g < GROUPS; g += 2) {
+        vi pairs[2];
+        if (ahead) prefetch_part(ahead, block_bytes(STK_TYPE_Q4_K, GROUPS) / (GROUPS / 2), g / 2);
+        UNROLL
+        for (uint32_t u = 0; u < UNITS; u++) {
+            const vi code = unit_at(codes, g * UNITS / 2 + u);
+            const int8_t *at = q + g * STK_GROUP + 4 * u;
+            vi low = dot4_pairs(vi_and(code, low4), load_i32(at), false);
+            vi high = dot4_pairs(vi_and(vi_shr(code, 4), low4), load_i32(at + STK_GROUP), false);
+            pairs[0] = u ? _mm256_add_epi16(pairs[0], low) : low;
+            pairs[1] = u ? _mm256_add_epi16(pairs[1], high) : high;
+        }
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            const vf ws = b.scale[2 * (g + i)];
+            vi sum = vi_add(vi_set1(MAGIC_BITS), _mm256_madd_epi16(pairs[i], one));
+            acc = vf_fma(vf_fma(ws, vf_bits(sum), vf_mul(ws, vf_set1(-MAGIC))), vf_set1(x->d[g + i]), acc);
+            acc = vf_fnma(b.min[g + i], vf_set1(x->sum[g + i]), acc);
+        }
+    }
+    *row = vf_add(*row, acc);
+}
+#endif
+
 /* One for each number of tokens. */
 typedef void (*block_fn)(const rows_block *b, uint32_t n_group, const int8_t *const *q, uint32_t q_at, const token_block *x,
                          vf *row, const uint8_t *ahead);
@@ -307,6 +340,12 @@ INLINE void quant_pass(enum stk_type type, const block_fn *block, const stk_matm
             const uint32_t n_group = is_k_quant(type) ? GROUPS : STK_MIN(m->n_in - k, (uint32_t)STK_BLOCK) / STK_GROUP;
             for (uint32_t t = 0; t < n_tok; t++) load_token(type, m->x[tok + t], at, k / STK_GROUP, &x[t]);
             for (uint32_t half = 0; half < HALVES; half++) {
+#if !DOT_VNNI
+                if (type == STK_TYPE_Q4_K && n_tok == 1) {
+                    add_q4_k_block(c, half, q[0] + k, x, row + half, half ? NULL : ahead_of(m, c.at, end));
+                    continue;
+                }
+#endif
                 unpack(type, c, n_group, half, &b);
                 for (uint32_t t = 0, n; t < n_tok; t += n) {
                     n = even_part(n_tok - t, MAX_TILE);
