@@ -35,6 +35,8 @@ extern "C" {
 STK_API uint32_t stk_abi_version(void);
 /* "major.minor.patch". */
 STK_API const char *stk_version(void);
+/* What STK_FLOAT_FAST computes with, "oneDNN 2.6.3", or why that cannot be loaded; NULL: this build does without. */
+STK_API const char *stk_float_fast_name(void);
 
 /* ---- Errors, log, progress ---------------------------------------------------------------------------------------------- */
 
@@ -354,6 +356,15 @@ typedef struct stk_engine stk_engine;
 
 enum { STK_KV_F16, STK_KV_F32 };
 
+/*
+ * How products of weights of F32, F16 and BF16 are computed. EXACT: the same bits on every machine, for any number of threads and
+ * of tokens in a step. FAST: in the CPU's BF16 units by oneDNN, from six tokens that go through the same weights on; activations,
+ * and weights of F32 and F16, are rounded to BF16. Then bits may differ between machines, numbers of threads and numbers of
+ * tokens in a step; they still do not depend on what is cached. Routers, and experts beside a GPU, stay exact. A permission:
+ * where this build or CPU cannot, products stay exact and one log line says why.
+ */
+enum { STK_FLOAT_EXACT, STK_FLOAT_FAST };
+
 typedef struct stk_engine_options {
     uint32_t struct_bytes;
     uint32_t n_ctx;     /* positions of all sequences together; 0: the lesser of the model's context and 4,096 */
@@ -363,14 +374,14 @@ typedef struct stk_engine_options {
     uint32_t n_threads; /* 0: the physical cores that this process may use */
     uint32_t kv_k_type; /* STK_KV_..., F16 by default */
     uint32_t kv_v_type;
-    uint32_t mlock; /* non-zero: lock weights and slots in memory */
-    uint32_t reserved;
-    uint64_t ram_bytes; /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
-    uint64_t seed;      /* of everything pseudo-random (modelled drives, random policies) */
-    const char *io;     /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
-    const char *policy; /* NAME or NAME:PARAMETER=VALUE,... (stk_get_method lists them); NULL: "lru" */
-    const char *cpu;    /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
-    const char *trace;  /* NULL, or the file to record the run to */
+    uint32_t mlock;      /* non-zero: lock weights and slots in memory */
+    uint32_t float_mode; /* STK_FLOAT_... */
+    uint64_t ram_bytes;  /* bytes of expert slots in RAM; 0: what the cgroup and free memory allow, less a margin */
+    uint64_t seed;       /* of everything pseudo-random (modelled drives, random policies) */
+    const char *io;      /* NULL or "auto", "uring", "pread", "emu:BANDWIDTH,LATENCY[,OPTIONS]" (io/io.h) */
+    const char *policy;  /* NAME or NAME:PARAMETER=VALUE,... (stk_get_method lists them); NULL: "lru" */
+    const char *cpu;     /* NULL: the best kernels of this CPU; else "ref", "avx2", "avxvnni", "avx512" as an upper bound */
+    const char *trace;   /* NULL, or the file to record the run to */
     stk_progress_fn progress;
     void *progress_user;
     const char *predictor;  /* what is read ahead of its use, as policy; NULL: "gate"; "none": nothing */
@@ -433,9 +444,9 @@ typedef struct stk_memory_info {
     const char *scope;      /* "global" or "layer" */
     const char *predictor;  /* in use, likewise; "none": nothing is read ahead */
     uint32_t predict_depth; /* layers that it looks ahead; 0: none */
-    uint32_t reserved;
-    const char *device;        /* NULL: none */
-    uint64_t vram_bytes;       /* expert slots in VRAM */
+    uint32_t float_mode;    /* in use: STK_FLOAT_EXACT where FAST was asked for and this machine cannot (a log line says why) */
+    const char *device;     /* NULL: none */
+    uint64_t vram_bytes;    /* expert slots in VRAM */
     uint64_t vram_dense_bytes; /* on the device, besides: dense weights, KV pages, buffers */
     uint64_t vram_kv_bytes;
     uint64_t vram_buffer_bytes;

@@ -123,6 +123,10 @@ const cli_option cli_options[] = {
      "when the cache is emptied (default: never, with the hit rate of both where there are several sequences)"},
     {CLI_REPLAY | CLI_TRACE | CLI_TUNE, 0, "expert-bytes", NULL, "SIZE", CLI_SIZE, 1, 0, AT(expert_bytes), NULL,
      "size of an expert, for traces of other tools that do not say or say otherwise"},
+    {ENGINE, 0, "float", NULL, "exact|fast", CLI_TEXT, 0, 0, AT(float_mode), "exact",
+     "products of F32, F16 and BF16 weights: exact, or fast in the CPU's BF16 units where it has them; fast gives up that the "
+     "output "
+     "is the same bits on every machine, for any number of threads and of tokens at a time"},
     {ENGINE, 0, "mlock", NULL, NULL, CLI_FLAG, 0, 0, AT(mlock), NULL, "lock weights and experts in memory"},
     {CLI_RUN | CLI_BENCH | CLI_PLAN, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f16", "type of the K cache"},
     {CLI_RUN | CLI_BENCH | CLI_PLAN, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f16", "type of the V cache"},

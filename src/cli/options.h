@@ -31,7 +31,7 @@ typedef struct cli_settings {
     const char *scope, *reset, *csv, *cost, *mode, *uses_from, *ahead;
     const char *kv_k, *kv_v; /* "f16" or "f32" */
     const char *svg, *route_from, *warm, *watch, *resize_at, *profile, *report, *state, *shape, *tier;
-    const char *device, *vram, *vram_policy;
+    const char *device, *vram, *vram_policy, *float_mode;
     cli_list tokens, chunk, n_prompt, n_gen, n_depth;
     int64_t n_predict, n_greedy, n_ahead, n_ctx, n_threads, n_batch, n_rep;
     int64_t n_gpu_layers, top_k, repeat_last_n, seed, n_slot, first_step, n_step, n_layer, n_vocab, n_stats, n_job;

@@ -40,6 +40,9 @@ static void print_budget(const cli_session *session) {
              m->cpu, m->io, m->policy, strcmp(m->scope, "layer") == 0 ? " for each layer" : "",
              strcmp(m->predictor, "none") == 0 ? "nothing read ahead, " : "", cli_bytes_text(m->huge_bytes, a));
     print_device(session);
+    if (m->float_mode == STK_FLOAT_FAST)
+        cli_note("floats  fast, by %s: bits may differ between machines, threads and tokens at a time, not with what is cached",
+                 stk_float_fast_name());
 }
 
 /* --device, -ngl, --vram and what belongs to them. */
@@ -120,6 +123,7 @@ int cli_session_open_engine(cli_session *session, const cli_settings *s, uint32_
     o.kv_k_type = strcmp(s->kv_k, "f32") == 0 ? STK_KV_F32 : STK_KV_F16;
     o.kv_v_type = strcmp(s->kv_v, "f32") == 0 ? STK_KV_F32 : STK_KV_F16;
     o.mlock = s->mlock;
+    o.float_mode = strcmp(s->float_mode, "fast") == 0 ? STK_FLOAT_FAST : STK_FLOAT_EXACT;
     o.ram_bytes = s->ram_bytes;
     o.seed = (uint64_t)s->seed;
     o.io = s->io;

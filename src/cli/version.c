@@ -3,5 +3,7 @@
 
 int cli_version(const cli_settings *settings) {
     (void)settings;
-    return cli_print("stoker %s (ABI %u)\n", stk_version(), stk_abi_version());
+    const char *fast = stk_float_fast_name();
+    return cli_print("stoker %s (ABI %u)\n--float fast: %s\n", stk_version(), stk_abi_version(),
+                     fast ? fast : "not in this build");
 }

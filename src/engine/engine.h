@@ -22,6 +22,7 @@ struct stk_engine {
     stk_engine_options o;         /* with every default filled in; its strings belong to the caller and are not kept */
     const stk_cpu_ops *ops;
     stk_pool *pool;
+    stk_fast *fast; /* NULL: float products are exact */
     stk_slots *slots;
     stk_io *io;
     stk_dense dense;
@@ -86,6 +87,9 @@ void stk_engine_unpin_slots(stk_engine *e);
 int stk_engine_device_check(const stk_engine *e, int rc) STK_CHECKED;
 /* Of all layers, wherever their tiles are. */
 stk_kv_config stk_engine_kv_config(const stk_engine *e);
+
+/* Opens e->fast if it is asked for and this machine can (engine_float.c). */
+int stk_engine_float_open(stk_engine *e) STK_CHECKED;
 
 /* All counters since open. */
 void stk_engine_count(const stk_engine *e, stk_stats *s);

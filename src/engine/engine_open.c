@@ -44,7 +44,8 @@ static stk_fit_limits limits_of(const stk_engine *e) {
                             stk_pool_n_worker(e->pool),
                             e->o.kv_k_type == STK_KV_F16,
                             e->o.kv_v_type == STK_KV_F16,
-                            looks_ahead(e)};
+                            looks_ahead(e),
+                            e->fast};
 }
 
 stk_kv_config stk_engine_kv_config(const stk_engine *e) {
@@ -67,6 +68,7 @@ static stk_forward_config forward_config(stk_engine *e) {
                                 .dense = &e->dense,
                                 .routers = &e->routers,
                                 .store = e->store,
+                                .fast = e->fast,
                                 .n_batch = e->o.n_batch,
                                 .n_ctx = e->o.n_ctx,
                                 .n_logits = e->o.n_logits};
@@ -86,7 +88,7 @@ static int plan_memory(stk_engine *e) {
     m->struct_bytes = sizeof *m;
     m->dense_bytes = bytes.dense;
     m->kv_bytes = stk_kv_bytes(&kv);
-    m->buffer_bytes = bytes.buffers;
+    m->buffer_bytes = bytes.buffers + (e->fast ? stk_fast_bytes(e->fast) : 0);
     m->ram_bytes_min = stk_slots_least_bytes(cat, least_slots(e));
     uint64_t fixed = m->dense_bytes + m->kv_bytes + m->buffer_bytes + stk_engine_device_host_bytes(e),
              free_bytes = stk_mem_available(), all = stk_slots_all_bytes(cat);
@@ -257,6 +259,7 @@ int stk_engine_open(stk_engine **out, const stk_model *model, const stk_engine_o
     }
     STK_TRYGOTO(stk_pool_open(&e->pool, e->o.n_threads), rc, out);
     STK_TRYGOTO(open_cost(e), rc, out);
+    STK_TRYGOTO(stk_engine_float_open(e), rc, out);
     STK_TRYGOTO(stk_engine_device_plan(e), rc, out);
     STK_TRYGOTO(plan_memory(e), rc, out);
     STK_TRYGOTO(open_parts(e, n_slot), rc, out);
@@ -286,6 +289,7 @@ int stk_engine_close(stk_engine **engine) {
     stk_prefetch_close(&e->prefetch);
     stk_engine_device_close(e);
     stk_forward_close(&e->forward);
+    stk_fast_close(&e->fast);
     stk_store_close(&e->store);
     stk_cache_close(&e->cache);
     stk_kv_close(&e->kv);

@@ -26,6 +26,7 @@ static int fill_options(stk_engine_options *o, const stk_engine_options *given, 
         return stk_fail(STK_EINVAL, "logits of %u tokens a step of at most %u", o->n_logits, o->n_batch);
     if (o->kv_k_type > STK_KV_F32 || o->kv_v_type > STK_KV_F32)
         return stk_fail(STK_EINVAL, "KV cache types %u and %u; f16 (0) and f32 (1) exist", o->kv_k_type, o->kv_v_type);
+    if (o->float_mode > STK_FLOAT_FAST) return stk_fail(STK_EINVAL, "float mode %u; exact (0) and fast (1) exist", o->float_mode);
     if (o->hooks && o->policy) return stk_fail(STK_EINVAL, "policy '%s' and hooks of another exclude one another", o->policy);
     if (o->predictor && o->predictor_hooks)
         return stk_fail(STK_EINVAL, "predictor '%s' and hooks of another exclude one another", o->predictor);

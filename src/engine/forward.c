@@ -20,16 +20,16 @@ static void *take(placer *p, uint64_t bytes) {
     return at;
 }
 
-static void take_rows(placer *p, stk_rows *r, uint64_t count, uint32_t n, bool act) {
+/* Rows of which products read the quantized form, where that exists for their length, and the rounded one, where `fast`. */
+static void take_rows(placer *p, stk_rows *r, uint64_t count, uint32_t n, bool fast) {
+    const bool act = n % STK_GROUP == 0;
     r->n = n;
     r->f32_stride = (n + 15u) & ~15u;
     r->f32 = take(p, count * r->f32_stride * sizeof(float));
     r->act_stride = act ? stk_act_layout_of(n).bytes : 0;
     r->act = act ? take(p, count * r->act_stride) : NULL;
+    r->bf16 = fast && act ? take(p, count * n * sizeof *r->bf16) : NULL;
 }
-
-/* Whether some product that reads rows of `n_in` may be of a quantized type. */
-static bool may_quantize(uint32_t n_in) { return n_in % STK_GROUP == 0; }
 
 static void take_worker(placer *p, const stk_forward *f, stk_worker *w) {
     const stk_hparams *hp = &f->c.model->hp;
@@ -52,17 +52,17 @@ static void place(stk_forward *f, placer *p, uint32_t n_worker) {
     f->blocks = take(p, b * sizeof *f->blocks);
     f->logit_row = take(p, b * sizeof *f->logit_row);
     f->x = take(p, b * hp->n_embd * f4);
-    take_rows(p, &f->norm, b, hp->n_embd, may_quantize(hp->n_embd));
+    take_rows(p, &f->norm, b, hp->n_embd, f->c.fast);
     f->q = take(p, b * hp->n_head * hp->head_dim * f4);
     f->k = take(p, b * hp->n_head_kv * hp->head_dim * f4);
     f->v = take(p, b * hp->n_head_kv * hp->value_dim * f4);
-    take_rows(p, &f->attn, b, hp->n_head * hp->value_dim, may_quantize(hp->n_head * hp->value_dim));
+    take_rows(p, &f->attn, b, hp->n_head * hp->value_dim, f->c.fast);
     f->proj = take(p, b * hp->n_embd * f4);
     f->scores = take(p, b * hp->n_expert * f4);
     uint64_t looks = STK_MIN(b, STK_LOOKAHEAD_TOKENS);
-    take_rows(p, &f->ahead, looks, hp->n_embd, may_quantize(hp->n_embd));
+    take_rows(p, &f->ahead, looks, hp->n_embd, false);
     f->ahead_scores = take(p, looks * STK_PREDICT_DEPTH_MAX * hp->n_expert * f4);
-    take_rows(p, &f->hidden, b * k, hp->n_ff_expert, may_quantize(hp->n_ff_expert));
+    take_rows(p, &f->hidden, b * k, hp->n_ff_expert, f->c.fast);
     f->expert_out = take(p, b * k * hp->n_embd * f4);
     f->out_row = take(p, b * k * sizeof *f->out_row);
     f->logits = take(p, (uint64_t)f->c.n_logits * hp->n_vocab * f4);
@@ -154,27 +154,46 @@ void stk_forward_close(stk_forward **f) {
 void stk_forward_quantize(const stk_forward *f, stk_rows *rows, uint32_t i) {
     if (rows->act)
         f->c.ops->quantize(rows->f32 + (size_t)i * rows->f32_stride, rows->n, rows->act + (size_t)i * rows->act_stride);
+    if (rows->bf16)
+        stk_fast_round(f->c.fast, rows->f32 + (size_t)i * rows->f32_stride, rows->n, rows->bf16 + (size_t)i * rows->n);
 }
 
-void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x, float *out,
-                         uint32_t out_stride, stk_worker *w) {
+bool stk_forward_is_fast(const stk_forward *f, const stk_matrix *m, uint32_t n, const stk_rows *x) {
+    return x->bf16 && stk_fast_serves(f->c.fast, m->type, m->n_in, n);
+}
+
+const void *stk_forward_row(const stk_matrix *m, bool fast, const stk_rows *x, uint32_t i) {
+    if (fast) return x->bf16 + (size_t)i * x->n;
+    return m->quantized ? (const void *)(x->act + (size_t)i * x->act_stride) : x->f32 + (size_t)i * x->f32_stride;
+}
+
+void stk_forward_multiply(const stk_forward *f, const stk_matrix *m, bool fast, const stk_matmul *product, const stk_worker *w) {
+    if (fast)
+        stk_fast_product(f->c.fast, (uint32_t)(w - f->workers), m->type, product);
+    else
+        m->product(product);
+}
+
+void stk_forward_product(const stk_forward *f, const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x,
+                         float *out, uint32_t out_stride, stk_worker *w) {
     for (uint32_t at = 0; at < n; at += STK_TILE) {
         uint32_t tile = STK_MIN(n - at, (uint32_t)STK_TILE);
+        bool fast = stk_forward_is_fast(f, m, tile, x);
         for (uint32_t i = 0; i < tile; i++) {
-            w->x[i] = m->quantized ? (const void *)(x->act + (size_t)(at + i) * x->act_stride)
-                                   : x->f32 + (size_t)(at + i) * x->f32_stride;
+            w->x[i] = stk_forward_row(m, fast, x, at + i);
             w->out[i] = out + (size_t)(at + i) * out_stride;
         }
-        m->product(
-            &(stk_matmul){.weights = m->packed,
-                          .next = m->quantized ? (const uint8_t *)m->packed + s1 * stk_stripe_bytes(m->type, m->n_in) : NULL,
-                          .n_in = m->n_in,
-                          .n_rows = m->n_rows,
-                          .stripe_begin = s0,
-                          .stripe_end = s1,
-                          .n_tok = tile,
-                          .x = w->x,
-                          .out = w->out});
+        const stk_matmul product = {.weights = m->packed,
+                                    .next = m->quantized ? (const uint8_t *)m->packed + s1 * stk_stripe_bytes(m->type, m->n_in)
+                                                         : NULL,
+                                    .n_in = m->n_in,
+                                    .n_rows = m->n_rows,
+                                    .stripe_begin = s0,
+                                    .stripe_end = s1,
+                                    .n_tok = tile,
+                                    .x = w->x,
+                                    .out = w->out};
+        stk_forward_multiply(f, m, fast, &product, w);
     }
 }
 
@@ -271,6 +290,7 @@ static int route(void *stage, uint32_t layer, stk_event *event) {
     } else {
         stk_forward_attention(f);
         STK_TRY(f->poll_rc);
+        STK_TRY(stk_fast_check(f->c.fast));
         stk_pool_share(f->c.pool, choose_job, f, f->step->n_tok);
     }
     f->n_out_row = (uint32_t)pairs;
@@ -340,8 +360,9 @@ static void output_job(void *ctx, uint32_t worker) {
     const stk_matrix *m = &f->c.dense->output;
     uint32_t total = (uint32_t)stk_n_stripe(m->n_rows), step = STK_MIN(STK_MAX(total / (n_worker * 8), 1u), 32u);
     uint32_t n = (uint32_t)stk_div_up(total, step);
+    stk_fast_forget(f->c.fast, worker);
     for (uint32_t s; (s = stk_pool_take(f->c.pool, 1, worker, n) * step) < total;)
-        stk_forward_product(m, s, STK_MIN(s + step, total), f->n_logit_row, &f->norm, f->logits, hp->n_vocab,
+        stk_forward_product(f, m, s, STK_MIN(s + step, total), f->n_logit_row, &f->norm, f->logits, hp->n_vocab,
                             &f->workers[worker]);
     stk_stages_mark(&f->stages, worker, STK_STAGE_OUTPUT);
 }
@@ -355,6 +376,7 @@ static int finish(void *stage) {
         stk_stages_mark(&f->stages, 0, STK_STAGE_DEVICE);
     } else if (f->n_logit_row) {
         stk_pool_share(f->c.pool, output_job, f, UINT32_MAX);
+        STK_TRY(stk_fast_check(f->c.fast));
     }
     stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
     return STK_OK;

@@ -11,6 +11,7 @@
 #ifndef STK_FORWARD_H
 #define STK_FORWARD_H
 
+#include "cpu/fast.h"
 #include "kv.h"
 #include "router.h"
 #include "src/ahead/prefetch.h"
@@ -31,6 +32,7 @@ enum {
 /* A set of f32 rows and, beside it, its quantized form; what the products of a layer read. */
 typedef struct stk_rows {
     float *f32;
+    uint16_t *bf16;                     /* [rows, n] BF16 for stk_fast; NULL without it */
     uint8_t *act;                       /* NULL when no product wants it */
     uint32_t n, f32_stride, act_stride; /* elements, bytes */
 } stk_rows;
@@ -61,6 +63,7 @@ typedef struct stk_forward_config {
     stk_dense *dense;
     const stk_routers *routers; /* all zero where no predictor looks ahead */
     stk_store *store;
+    stk_fast *fast; /* NULL: products are exact */
     uint32_t n_batch, n_ctx, n_logits;
 } stk_forward_config;
 
@@ -133,10 +136,14 @@ int stk_forward_experts(stk_forward *f);                /* forward_experts.c: f-
 void stk_forward_force(stk_forward *f, uint32_t token); /* the forced route of f->layer, if there is one */
 void stk_forward_arrive(stk_forward *f, bool idle);     /* forward_experts.c: packs what has landed (stk_store_pick) */
 
-/* out[t][r] for stripes [s0, s1) of m and n tokens; x row t at x + t * x_stride bytes, out row t at out + t * out_stride floats.
- */
-void stk_forward_product(const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x, float *out,
-                         uint32_t out_stride, stk_worker *w);
+/* out[t][r] for stripes [s0, s1) of m and rows [0, n) of x; out row t at out + t * out_stride floats. Routers have no `bf16`. */
+void stk_forward_product(const stk_forward *f, const stk_matrix *m, uint32_t s0, uint32_t s1, uint32_t n, const stk_rows *x,
+                         float *out, uint32_t out_stride, stk_worker *w);
+/* Whether the product of n rows of x with m is one of f->c.fast. */
+bool stk_forward_is_fast(const stk_forward *f, const stk_matrix *m, uint32_t n, const stk_rows *x);
+/* Row i of x as that product, or the exact one, reads it. */
+const void *stk_forward_row(const stk_matrix *m, bool fast, const stk_rows *x, uint32_t i);
+void stk_forward_multiply(const stk_forward *f, const stk_matrix *m, bool fast, const stk_matmul *product, const stk_worker *w);
 /* Ends a phase of a job (stk_pool_finish), which is a stage or part of one. */
 void stk_forward_finish(stk_forward *f, uint32_t phase, uint32_t worker, uint32_t n, uint32_t stage);
 /* While stages are timed, what the step's dense part, the lookahead of one layer, or the batch of experts of one class, goes over
@@ -145,7 +152,7 @@ void stk_forward_count_dense(stk_forward *f);
 void stk_forward_count_ahead(stk_forward *f);
 void stk_forward_count_experts(stk_forward *f, const stk_class *cls);
 
-/* Quantizes row i of rows, if anything wants that. */
+/* Quantizes row i of rows, and rounds it, if anything wants that. */
 void stk_forward_quantize(const stk_forward *f, stk_rows *rows, uint32_t i);
 
 #endif

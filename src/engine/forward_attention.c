@@ -41,6 +41,7 @@ static void products(stk_forward *f, const stk_matrix *const *m, float *const *o
     uint32_t n_worker = stk_pool_n_worker(f->c.pool), total = 0;
     for (uint32_t i = 0; i < n_matrix; i++) total += (uint32_t)stk_n_stripe(m[i]->n_rows);
     uint32_t step = portion(total, n_worker);
+    stk_fast_forget(f->c.fast, worker);
     uint32_t n_portion = (uint32_t)stk_div_up(total, step);
     for (uint32_t from; (from = stk_pool_take(f->c.pool, phase, worker, n_portion) * step) < total;) {
         if (f->prefetch && worker == 0 && f->poll_rc >= 0) f->poll_rc = stk_store_poll(f->c.store, false);
@@ -48,7 +49,7 @@ static void products(stk_forward *f, const stk_matrix *const *m, float *const *o
         for (uint32_t i = 0; i < n_matrix; i++) {
             uint32_t n = (uint32_t)stk_n_stripe(m[i]->n_rows), s0 = STK_MAX(from, base), s1 = STK_MIN(to, base + n);
             if (s0 < s1)
-                stk_forward_product(m[i], s0 - base, s1 - base, f->step->n_tok, x, out[i], m[i]->n_rows, &f->workers[worker]);
+                stk_forward_product(f, m[i], s0 - base, s1 - base, f->step->n_tok, x, out[i], m[i]->n_rows, &f->workers[worker]);
             base += n;
         }
     }
@@ -201,13 +202,15 @@ static void route_stripe(const job *j, uint32_t d, uint32_t stripe, uint32_t wor
     stk_forward *f = j->f;
     uint32_t n_tok = f->step->n_tok;
     if (d == 0) {
-        stk_forward_product(&j->w->router, stripe, stripe + 1, n_tok, &f->norm, f->scores, j->w->router.n_rows,
+        stk_rows exact = f->norm; /* which experts a token gets is no matter of rounding */
+        exact.bf16 = NULL;
+        stk_forward_product(f, &j->w->router, stripe, stripe + 1, n_tok, &exact, f->scores, j->w->router.n_rows,
                             &f->workers[worker]);
         return;
     }
     const stk_matrix *m = &f->c.routers->layers[f->layer + d];
-    stk_forward_product(m, stripe, stripe + 1, n_tok, &f->ahead, f->ahead_scores + (size_t)(d - 1) * n_tok * m->n_rows, m->n_rows,
-                        &f->workers[worker]);
+    stk_forward_product(f, m, stripe, stripe + 1, n_tok, &f->ahead, f->ahead_scores + (size_t)(d - 1) * n_tok * m->n_rows,
+                        m->n_rows, &f->workers[worker]);
 }
 
 static void run(void *ctx, uint32_t worker) {

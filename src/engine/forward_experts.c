@@ -34,8 +34,9 @@ static void poll(const job *j, uint32_t worker) {
     if (worker == 0 && j->f->gpu && j->f->gpu->link) stk_link_pump(j->f->gpu->link, false);
 }
 
-static const void *row_of(const stk_rows *rows, bool quantized, uint32_t i) {
-    return quantized ? (const void *)(rows->act + (size_t)i * rows->act_stride) : rows->f32 + (size_t)i * rows->f32_stride;
+/* Beside a GPU's experts those of the CPU are exact, or which of the two computes one, a matter of what is cached, would show. */
+static bool is_fast(const stk_forward *f, const stk_matrix *m, uint32_t n, const stk_rows *x) {
+    return !f->gpu && stk_forward_is_fast(f, m, n, x);
 }
 
 /* Where the stripes of a matrix lie from row `row0` on. */
@@ -71,18 +72,20 @@ static const void *down_at(const job *j, uint32_t u) {
 /* Rows [row0, row0 + n_row) of gate or up for a tile of tokens, into out [STK_TILE, STK_EXPERT_ROWS]; `next` is read then. */
 static void rows_product(stk_forward *f, const stk_matrix *m, uint32_t row0, uint32_t n_row, const uint32_t *pairs, uint32_t n,
                          float *out, const void *next, stk_worker *w) {
+    const bool fast = is_fast(f, m, n, &f->norm);
     for (uint32_t i = 0; i < n; i++) {
-        w->x[i] = row_of(&f->norm, m->quantized, pairs[i] / f->routing.k);
+        w->x[i] = stk_forward_row(m, fast, &f->norm, pairs[i] / f->routing.k);
         w->out[i] = out + (size_t)i * STK_EXPERT_ROWS;
     }
-    m->product(&(stk_matmul){.weights = rows_at(m, row0),
-                             .next = next,
-                             .n_in = m->n_in,
-                             .n_rows = n_row,
-                             .stripe_end = (uint32_t)stk_n_stripe(n_row),
-                             .n_tok = n,
-                             .x = w->x,
-                             .out = w->out});
+    const stk_matmul product = {.weights = rows_at(m, row0),
+                                .next = next,
+                                .n_in = m->n_in,
+                                .n_rows = n_row,
+                                .stripe_end = (uint32_t)stk_n_stripe(n_row),
+                                .n_tok = n,
+                                .x = w->x,
+                                .out = w->out};
+    stk_forward_multiply(f, m, fast, &product, w);
 }
 
 static void gate_up(const job *j, const stk_task *task, uint32_t row0, const void *next, stk_worker *w) {
@@ -101,6 +104,8 @@ static void gate_up(const job *j, const stk_task *task, uint32_t row0, const voi
             if (stk_type_is_quantized(j->class->part[STK_DOWN].type))
                 f->c.ops->quantize_groups(hidden, f->hidden.n, row0 / STK_GROUP, (row0 + n_row) / STK_GROUP,
                                           f->hidden.act + (size_t)pairs[i] * f->hidden.act_stride);
+            if (f->hidden.bf16)
+                stk_fast_round(f->c.fast, hidden + row0, n_row, f->hidden.bf16 + (size_t)pairs[i] * f->hidden.n + row0);
         }
     }
 }
@@ -112,20 +117,22 @@ static void down(const job *j, const stk_task *task, uint32_t s0, const void *ne
     uint32_t begin = f->routing.first[task->decision->expert], end = f->routing.first[task->decision->expert + 1];
     for (uint32_t at = begin; at < end; at += STK_TILE) {
         uint32_t n = STK_MIN(end - at, (uint32_t)STK_TILE);
+        const bool fast = is_fast(f, &m, n, &f->hidden);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t pair = f->routing.pairs[at + i];
-            w->x[i] = row_of(&f->hidden, m.quantized, pair);
+            w->x[i] = stk_forward_row(&m, fast, &f->hidden, pair);
             w->out[i] = f->expert_out + (size_t)f->out_row[pair] * m.n_rows;
         }
-        m.product(&(stk_matmul){.weights = m.packed,
-                                .next = at + n < end ? rows_at(&m, s0 * STK_STRIPE) : next,
-                                .n_in = m.n_in,
-                                .n_rows = m.n_rows,
-                                .stripe_begin = s0,
-                                .stripe_end = s1,
-                                .n_tok = n,
-                                .x = w->x,
-                                .out = w->out});
+        const stk_matmul product = {.weights = m.packed,
+                                    .next = at + n < end ? rows_at(&m, s0 * STK_STRIPE) : next,
+                                    .n_in = m.n_in,
+                                    .n_rows = m.n_rows,
+                                    .stripe_begin = s0,
+                                    .stripe_end = s1,
+                                    .n_tok = n,
+                                    .x = w->x,
+                                    .out = w->out};
+        stk_forward_multiply(f, &m, fast, &product, w);
     }
 }
 
@@ -135,6 +142,7 @@ static void run(void *ctx, uint32_t worker) {
     stk_worker *w = &f->workers[worker];
     uint32_t n_up = j->n_up * f->n_task, n_down = j->n_down * f->n_task, begin, end;
     stk_pool_part(f->c.pool, worker, n_down, &begin, &end);
+    stk_fast_forget(f->c.fast, worker);
     for (uint32_t u; (u = stk_pool_take(f->c.pool, PHASE_UP, worker, n_up)) < n_up;) {
         unit x = unit_of(j, u, j->n_up);
         const void *next = up_at(j, u + 1);
@@ -177,6 +185,7 @@ int stk_forward_experts(stk_forward *f) {
     stk_stages_mark(&f->stages, 0, STK_STAGE_BARRIER);
     if (f->stages.on) stk_forward_count_experts(f, j.class);
     if (f->cost) learn(f, &j, stk_now_ns() - start);
+    STK_TRY(stk_fast_check(f->c.fast));
     return f->poll_rc;
 }
 

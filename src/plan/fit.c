@@ -7,7 +7,8 @@ stk_kv_config stk_fit_kv(const stk_hparams *hp, const stk_fit_limits *l) {
 
 stk_fit_bytes stk_fit_fixed(const stk_model *model, const stk_fit_limits *l) {
     stk_kv_config kv = stk_fit_kv(&model->hp, l);
-    stk_forward_config forward = {.model = model, .n_batch = l->n_batch, .n_ctx = l->n_ctx, .n_logits = l->n_logits};
+    stk_forward_config forward = {
+        .model = model, .fast = l->fast, .n_batch = l->n_batch, .n_ctx = l->n_ctx, .n_logits = l->n_logits};
     uint64_t routers = l->looks_ahead ? stk_routers_bytes(model) : 0;
     return (stk_fit_bytes){stk_dense_bytes(model) + routers, stk_kv_bytes(&kv), stk_forward_bytes(&forward, l->n_worker)};
 }

@@ -13,6 +13,7 @@ typedef struct stk_fit_limits {
     uint32_t n_ctx, n_batch, n_seq_max, n_logits, n_worker;
     bool k_f16, v_f16;
     bool looks_ahead; /* the predictor asks the routers of layers ahead, of which there are copies then */
+    stk_fast *fast;   /* NULL: float products are exact */
 } stk_fit_limits;
 
 typedef struct stk_fit_bytes {

@@ -45,7 +45,8 @@ static int take_options(fit *f, const stk_plan_options *given) {
                                  f->o.n_threads ? f->o.n_threads : m.n_threads,
                                  f->o.kv_k_type == STK_KV_F16,
                                  f->o.kv_v_type == STK_KV_F16,
-                                 true}; /* as by default */
+                                 true, /* as by default */
+                                 NULL};
     return STK_OK;
 }
 

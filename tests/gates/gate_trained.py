@@ -2,13 +2,15 @@
 """The trained model in three formats: perplexity of each held-out text, and greedy continuations in BF16, against Hugging Face transformers."""
 import json
 
-from harness import SHARED, check, expect, finish, load_json, need, probe, stoker
+from harness import SHARED, check, expect, finish, fast_or_skipped, load_json, need, probe, stoker
 
 TOLERANCE = {'ember-bf16.gguf': 0.0005, 'ember-q8_0.gguf': 0.003, 'ember-q4_k_m.gguf': 0.003}
 
 
-def perplexity(model, text, want, tolerance):
-    r = stoker('perplexity', '-m', model, '-f', SHARED / 'model' / f'heldout_{text}.txt', '-c', '256', '--json').expect_success()
+def perplexity(model, text, want, tolerance, *options):
+    r = stoker('perplexity', '-m', model, '-f', SHARED / 'model' / f'heldout_{text}.txt', '-c', '256', '--json', *options).expect_success()
+    if options:
+        fast_or_skipped(r)
     got = json.loads(r.out)
     off = got['perplexity'] / want['value'] - 1
     expect(abs(off) <= tolerance, f'{got["perplexity"]:.5f} is {100 * off:+.3f} % off {want["value"]}, more than {100 * tolerance} %')
@@ -41,6 +43,8 @@ def main():
         model = SHARED / 'model' / name
         for t, want in r[name]['perplexity'].items():
             check(f'trained {name}: perplexity of {t}', perplexity, model, t, want, tolerance)
+        for t, want in r[name]['perplexity'].items() if 'bf16' in name else ():
+            check(f'trained {name}: perplexity of {t}, --float fast', perplexity, model, t, want, tolerance, '--float', 'fast')
         for i, want in enumerate(r[name]['greedy']) if 'bf16' in name else ():
             check(f'trained {name}: greedy continuation {i}', greedy, model, want)
             check(f'trained {name}: the same as text {i}', text, model, want)

@@ -122,6 +122,14 @@ def probe(verb, model, **keys):
     return dict(line.split(' ', 1) for line in r.out.decode().strip().split('\n') if ' ' in line) | {'': r.out.decode().strip()}
 
 
+def fast_or_skipped(r):
+    """A run with --float fast: does it compute so? The reason why not is in its warning."""
+    if not re.search(r'^floats +fast', r.text(), re.M):
+        m = re.search(r'float products stay exact: (.*)', r.text())
+        expect(m, f'neither fast nor a reason why not: {r.text()!r}')
+        raise Skipped(m[1])
+
+
 def numbers(lines):
     return {k: int(v) for k, v in lines.items() if re.fullmatch(r'-?\d+', v)}
 

@@ -10,6 +10,7 @@ from .errors import InvalidArgumentError
 from .model import ids_array
 
 _KV = {"f16": 0, "f32": 1}
+_FLOAT = {"exact": 0, "fast": 1}
 
 
 def optional_ids(values: Optional[Sequence[int]], n: int, what: str) -> Any:
@@ -34,6 +35,12 @@ def logits_flags(logits: Union[str, Sequence[bool], None], n: int) -> Any:
     if len(flags) != n:
         raise InvalidArgumentError(f"logits has {len(flags)} entries for {n} tokens")
     return (c.c_uint8 * n)(*flags)
+
+
+def float_modes(mode: str) -> int:
+    if mode not in _FLOAT:
+        raise InvalidArgumentError(f"float_mode={mode!r}; there are 'exact' and 'fast'")
+    return _FLOAT[mode]
 
 
 def kv_types(kv: Union[str, tuple[str, str]]) -> tuple[int, int]:

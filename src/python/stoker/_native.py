@@ -34,6 +34,7 @@ _ptr = c.POINTER
 SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "stk_abi_version": (_u32, []),
     "stk_version": (_str, []),
+    "stk_float_fast_name": (_str, []),
     "stk_strerror": (_str, [_int]),
     "stk_error_detail": (_str, []),
     "stk_log_set": (None, [s.LogFn, _P]),

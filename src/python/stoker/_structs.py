@@ -225,7 +225,7 @@ class EngineOptionsStruct(Struct):
     kv_k_type: U32
     kv_v_type: U32
     mlock: U32
-    reserved: U32
+    float_mode: U32
     ram_bytes: U64
     seed: U64
     io: Text
@@ -272,7 +272,7 @@ class MemoryInfoStruct(Struct):
     scope: Text
     predictor: Text
     predict_depth: U32
-    reserved: U32
+    float_mode: U32
     device: Text
     vram_bytes: U64
     vram_dense_bytes: U64

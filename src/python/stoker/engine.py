@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _structs as s
-from ._arguments import kv_types, logits_flags, optional_ids
+from ._arguments import float_modes, kv_types, logits_flags, optional_ids
 from ._closing import OpenEngine, raise_faults
 from ._faults import Faults
 from ._handle import Handle
@@ -38,7 +38,7 @@ _NO_VRAM = 2**64 - 1
 @dataclass(frozen=True)
 class MemoryInfo:
     """What an engine reserved, in bytes, and what it uses: `io` and `cpu` name the backend of reads and the kernels, `policy`
-    has its parameters behind a colon."""
+    has its parameters behind a colon; `float_mode` is 1 where "fast" is in use."""
 
     n_slot: int
     n_expert: int
@@ -46,6 +46,7 @@ class MemoryInfo:
     n_threads: int
     n_warm: int
     predict_depth: int
+    float_mode: int
     dense_bytes: int
     kv_bytes: int
     ram_bytes: int
@@ -85,6 +86,9 @@ class Engine(Handle):
     :param n_logits: most entries of a step that ask for logits; 0: n_seq.
     :param threads: 0: the physical cores that this process may use.
     :param kv: "f16" or "f32", or a pair for K and V.
+    :param float_mode: "exact", or "fast": products of F32, F16 and BF16 weights in the CPU's BF16 units where it has them
+        (`memory.float_mode` says whether it does). Bits may then differ between machines, numbers of threads and numbers of tokens
+        in a step; they still do not depend on what is cached.
     :param io: "auto", "uring", "pread", or a modelled drive "emu:BANDWIDTH,LATENCY".
     :param policy: a built-in policy, "lru" or with parameters "lrfu:decay=0.9" (see `stoker.list_policies`), or one in Python: see
         `stoker.Policy`.
@@ -119,6 +123,7 @@ class Engine(Handle):
         threads: int = 0,
         kv: Union[str, tuple[str, str]] = "f16",
         mlock: bool = False,
+        float_mode: str = "exact",
         seed: int = 0,
         io: Optional[str] = None,
         policy: PolicyLike = None,
@@ -150,6 +155,7 @@ class Engine(Handle):
             o.n_threads = as_int(threads, "threads")
             o.kv_k_type, o.kv_v_type = kv_types(kv)
             o.mlock = bool(mlock)
+            o.float_mode = float_modes(float_mode)
             o.ram_bytes = parse_bytes(ram)
             o.seed = as_int(seed, "seed", high=2**64 - 1)
             if io is not None:

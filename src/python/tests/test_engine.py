@@ -169,6 +169,7 @@ def test_budget() -> None:
         {"io": "tape"},
         {"kv": "f64"},
         {"kv": ("f16",)},
+        {"float_mode": "quick"},
         {"n_ctx": -1},
         {"n_batch": 2**32},
         {"ram": "much"},
@@ -191,6 +192,14 @@ def test_wrong_types(options: dict[str, object]) -> None:
 def test_kv_types() -> None:
     with stoker.Engine(TINY, ram="1M", kv="f32", threads=1) as one, stoker.Engine(TINY, ram="1M", kv=("f16", "f32"), threads=1) as two:
         assert one.memory.kv_bytes > two.memory.kv_bytes
+
+
+def test_float_mode() -> None:
+    with stoker.Engine(TINY, ram="1M", threads=1) as exact, stoker.Engine(TINY, ram="1M", threads=1, float_mode="fast") as fast:
+        assert exact.memory.float_mode == 0
+        assert fast.memory.float_mode in (0, 1)  # a permission: as the CPU allows
+        few = exact.step([1, 2, 3]), fast.step([1, 2, 3])
+        assert (few[0] == few[1]).all()
 
 
 def test_progress() -> None:
