@@ -58,8 +58,9 @@ def beside_device():
 
 
 def bounded():
-    r = logits('--float', 'fast', '--cpu', 'ref')
-    expect(r.out == logits().out and 'stay exact' in r.text(), r.text()[-300:])
+    few = ['--tokens', '300,301,302,303,304,305,306,307,308,309']  # the plain kernels are slow
+    r = logits('--float', 'fast', '--cpu', 'ref', *few)
+    expect(r.out == logits(*few).out and 'stay exact' in r.text(), r.text()[-300:])
 
 
 def missing():
