@@ -1,5 +1,5 @@
-/* emu: the pread pool behind a modelled drive. A piece is read at once; its completion is held back until the drive would be done
- * with it. */
+/* emu: the pread pool behind a modelled drive. A piece is read at once, unless it is to bring nothing; its completion is held
+ * back until the drive would be done with it. */
 #include <stdlib.h>
 
 #include "io/backend.h"
@@ -19,9 +19,18 @@ static void emu_close(void *state) {
 
 static void emu_submit(void *state, stk_io_piece *const *pieces, uint32_t n) {
     emu *e = state;
-    uint64_t now = stk_now_ns();
-    for (uint32_t i = 0; i < n; i++) pieces[i]->due_ns = stk_drive_submit(&e->drive, now, pieces[i]->bytes);
-    e->pool.ops->submit(e->pool.state, pieces, n);
+    uint64_t now = stk_now_ns(), first_blank = e->drive.blank_at ? e->drive.blank_at : UINT64_MAX;
+    uint32_t n_real = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        pieces[i]->due_ns = stk_drive_submit(&e->drive, now, pieces[i]->bytes);
+        if (e->drive.n_read < first_blank) n_real++;
+    }
+    if (n_real) e->pool.ops->submit(e->pool.state, pieces, n_real);
+    for (uint32_t i = n_real; i < n; i++) {
+        pieces[i]->res = (int)pieces[i]->want;
+        pieces[i]->done_ns = now;
+        e->held[e->n_held++] = pieces[i];
+    }
 }
 
 /* Moves what is due to `done`, in the order of the model. */

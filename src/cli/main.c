@@ -93,7 +93,10 @@ static int run_verb(const cli_verb *verb, int argc, char **argv) {
         cli_help_verb(stdout, verb);
     } else if (rc == CLI_OK) {
         cli_log_open(settings.verbose, settings.quiet);
-        rc = verb->run(&settings);
+        bool blank = settings.io && strstr(settings.io, ",blank=") && verb->bit != CLI_BENCH;
+        rc = blank
+                 ? cli_fail(CLI_USAGE, "--io", "reads that bring nothing (blank) are for `stoker bench`: outputs would be wrong")
+                 : verb->run(&settings);
     }
     cli_settings_fini(&settings);
     return rc;

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Does reading hide behind computing? Compares the median time of a token with what the parts alone would take.
 
-usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [--ram PERCENT] [--io SPEC] [--modelled] [--predictor NAME] [--cpu NAME]
+usage: streaming.py BUILD_DIR MODEL.gguf [--rounds N] [--threads N] [--gen N] [--ram PERCENT] [--io SPEC] [--modelled] [--predictor NAME] [--cpu NAME] [--blank]
 
 First without misses (all experts in RAM): the dense and the expert time of a token. Then with RAM for --ram percent of the experts, on the real drive, whose
 speed is measured just before and after with the engine's own pattern of reads: a token should take at most dense + 1.25 x max(bytes missed / read speed,
 expert compute). --modelled: on a modelled drive whose time for the missed bytes equals the expert compute time: at most dense + 1.2 x that.
+
+--blank: the modelled drive moves no bytes once RAM is full: a drive that costs the CPU and its memory nothing, which shows the schedule alone.
 
 Bytes missed are those of misses and of what was read ahead and then used; wrong guesses are overhead, like arrivals (bringing what was read into its layout).
 Two ratios are printed: with the dense and expert times of the run without misses, and with those of the run itself: a drive at work takes memory bandwidth
@@ -29,7 +31,7 @@ def missed_bytes(token):
 
 
 def one_round(a, warm, bandwidth):
-    io = f'emu:{int(bandwidth)},20us' if bandwidth else a.io
+    io = f'emu:{int(bandwidth)},20us' + (f',blank={7 * a.n_slot}' if a.blank else '') if bandwidth else a.io
     options = dict(t=a.threads, ram_percent=a.ram, io=io, p=0, predictor=a.predictor, cpu=a.cpu, watch='off')
     test = bench(a.build, a.model, '--limits', n=a.gen, r=3, **options)['tg']
     read_s = bandwidth or drive(test)
@@ -57,6 +59,7 @@ def main():
     p.add_argument('--predictor')
     p.add_argument('--cpu')
     p.add_argument('--modelled', action='store_true')
+    p.add_argument('--blank', action='store_true')
     a = p.parse_args()
     a.factor = 1.2 if a.modelled else 1.25
     ratios = []
@@ -66,6 +69,7 @@ def main():
         if a.modelled:
             test = bench(a.build, a.model, '--limits', p=0, n=a.gen, r=3, t=a.threads, ram_percent=a.ram, predictor=a.predictor, cpu=a.cpu,
                          watch='off')['tg']
+            a.n_slot = test['memory']['n_slot']
             bandwidth = missed_bytes(test['token']) / warm['token']['expert_ns'] * 1e9
             print(f'modelled drive of {bandwidth / 1e9:.2f} GB/s, the real one {drive(test) / 1e9:.2f}', flush=True)
         ratios.append(one_round(a, warm, bandwidth))

@@ -46,6 +46,7 @@ def mistakes():
             ('-p and -f', 'exclude one another', *GENERATE, '-f', 'x'),
             ('empty prompt', 'prompt is empty', 'run', '-m', EMBER, '-p', ''),
             ('unknown way of reading', "'floppy'", *GENERATE, '--io', 'floppy'),
+            ('reads that bring nothing', 'bench', *GENERATE, '--io', 'emu:1G,1us,blank=9'),
             ('unknown policy', '"oracle"', *GENERATE, '--policy', 'oracle'),
             ('unknown policy of a replay', 'belady-bypass', 'replay', SAMPLE, '--fraction', '0.5', '--policy', 'oracle'),
             ('unknown predictor of a replay', 'transition', 'replay', SAMPLE, '--fraction', '0.5', '--predictor', 'oracle'),

@@ -15,7 +15,8 @@ Test(drive, text_is_understood) {
     cr_assert_float_eq(d.bytes_per_ns, 3.5, 1e-12);
     cr_assert_eq(d.latency_ns, 80000);
     cr_assert_eq(d.seed, 7);
-    cr_assert(!d.reorder && d.eio_at == 0 && d.short_at == 0);
+    cr_assert(!d.reorder && d.eio_at == 0 && d.short_at == 0 && d.blank_at == 0);
+    cr_assert_eq(parsed("1G,1us,blank=9").blank_at, 9);
 
     d = parsed("500M,1.5ms,reorder,seed=42,eio=3,short=18446744073709551615");
     cr_assert_float_eq(d.bytes_per_ns, 0.5, 1e-12);
