@@ -1,5 +1,4 @@
 /* replay: drives the cache and the scheduler with traces, without a model. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -157,16 +156,21 @@ static void csv_row(FILE *out, const stk_replay_layer *l, const char *phase, con
 }
 
 static int write_csv(const char *path, const stk_replay_detail *d) {
-    FILE *out = fopen(path, "w");
-    if (!out) return cli_fail(CLI_FAILED, "replay", "%s: %s", path, strerror(errno));
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return cli_fail(CLI_FAILED, "replay", "--csv: out of memory");
     fprintf(out, "layer,phase,n_slot,events,lookups,hits,misses,evictions,hit_rate,bytes,read_bytes\n");
     for (uint32_t i = 0; i < d->n_layer; i++) {
         csv_row(out, &d->layers[i], "prefill", &d->layers[i].prefill);
         csv_row(out, &d->layers[i], "decode", &d->layers[i].decode);
     }
     bool failed = ferror(out) != 0;
-    if (fclose(out) != 0 || failed) return cli_fail(CLI_FAILED, "replay", "%s: %s", path, strerror(errno));
-    return CLI_OK;
+    failed = fclose(out) != 0 || failed;
+    int rc =
+        failed ? cli_fail(CLI_FAILED, "replay", "--csv: out of memory") : cli_write_file(path, "figures by layer", text, bytes);
+    free(text);
+    return rc;
 }
 
 /* ---- The verb ----------------------------------------------------------------------------------------------------------- */
