@@ -73,9 +73,10 @@ int stk_io_pread_reap(void *state, stk_io_piece **done, uint64_t wait_ns) STK_CH
  * none. */
 typedef struct stk_io_faults {
     uint64_t eio_at;
-    uint64_t short_at;  /* cut to about half, and not to a multiple of the alignment */
-    uint64_t again_at;  /* EAGAIN */
-    uint64_t refuse_at; /* EINVAL, as from a file system that does no direct reads; only while the file is read directly */
+    uint64_t eio_ahead_at; /* counted among those submitted as STK_IO_PREFETCH */
+    uint64_t short_at;     /* cut to about half, and not to a multiple of the alignment */
+    uint64_t again_at;     /* EAGAIN */
+    uint64_t refuse_at;    /* EINVAL, as from a file system that does no direct reads; only while the file is read directly */
 } stk_io_faults;
 void stk_io_set_faults(stk_io *io, const stk_io_faults *faults);
 

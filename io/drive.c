@@ -96,13 +96,15 @@ static bool parse_option(stk_drive *drive, part p) {
     }
     if (part_after(&p, "seed=")) return parse_whole(p, &drive->seed);
     if (part_after(&p, "eio=")) return parse_whole(p, &drive->eio_at) && drive->eio_at > 0;
+    if (part_after(&p, "eio-ahead=")) return parse_whole(p, &drive->eio_ahead_at) && drive->eio_ahead_at > 0;
     if (part_after(&p, "blank=")) return parse_whole(p, &drive->blank_at) && drive->blank_at > 0;
     if (part_after(&p, "short=")) return parse_whole(p, &drive->short_at) && drive->short_at > 0;
     return false;
 }
 
 int stk_drive_parse(stk_drive *drive, const char *text, uint64_t seed) {
-    static const char form[] = "emu:BANDWIDTH,LATENCY[,reorder][,seed=N][,eio=N][,short=N][,blank=N], for example emu:3.5G,80us";
+    static const char form[] =
+        "emu:BANDWIDTH,LATENCY[,reorder][,seed=N][,eio=N][,eio-ahead=N][,short=N][,blank=N], for example emu:3.5G,80us";
     *drive = (stk_drive){.seed = seed};
     double bandwidth = 0;
     size_t n_part = 0;

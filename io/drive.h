@@ -18,10 +18,11 @@ typedef struct stk_drive {
     uint64_t free_at_ns; /* end of the last transfer */
     uint64_t seed;       /* state of the generator of delays and order */
     bool reorder;
-    uint64_t eio_at;   /* number of the read that fails, from 1, in the order of stk_io_submit; 0: none. io.c injects it */
-    uint64_t short_at; /* number of the read that is cut short once, likewise */
-    uint64_t n_read;   /* reads taken by stk_drive_submit */
-    uint64_t blank_at; /* io/emu: pieces from this number on, from 1, take their time and bring nothing; 0: none */
+    uint64_t eio_at;       /* number of the read that fails, from 1, in the order of stk_io_submit; 0: none. io.c injects it */
+    uint64_t eio_ahead_at; /* of the reads ahead alone, likewise */
+    uint64_t short_at;     /* number of the read that is cut short once, likewise */
+    uint64_t n_read;       /* reads taken by stk_drive_submit */
+    uint64_t blank_at;     /* io/emu: pieces from this number on, from 1, take their time and bring nothing; 0: none */
 } stk_drive;
 
 /*

@@ -28,6 +28,7 @@ enum {
 typedef struct extent {
     stk_io_read ask;
     uint64_t number;       /* from 1, in the order of submission */
+    uint64_t number_ahead; /* likewise among the prefetches; 0: demand */
     uint64_t issued_bytes; /* handed out as pieces */
     uint64_t error_offset;
     uint64_t begin_ns, end_ns; /* as in stk_io_done */
@@ -63,6 +64,7 @@ struct stk_io {
     extent_list queue[N_CLASS];
     extent_list done;
     uint64_t n_submitted;
+    uint64_t n_ahead; /* of these, prefetches */
     stk_io_faults faults;
     stk_io_counters counters;
     uint64_t busy_since_ns;              /* 0: nothing in flight */
@@ -155,11 +157,14 @@ static void fail_extent(stk_io *io, const stk_io_piece *piece, int errnum) {
 
 /* Replaces the result of the extent's first piece by a fault, once. */
 static void inject(stk_io *io, stk_io_piece *piece) {
-    uint64_t number = io->extents[piece->read].number;
+    uint64_t number = io->extents[piece->read].number, ahead = io->extents[piece->read].number_ahead;
     stk_io_faults *f = &io->faults;
     if (number == f->eio_at) {
         piece->res = -EIO;
         f->eio_at = 0;
+    } else if (ahead && ahead == f->eio_ahead_at) {
+        piece->res = -EIO;
+        f->eio_ahead_at = 0;
     } else if (number == f->again_at) {
         piece->res = -EAGAIN;
         f->again_at = 0;
@@ -303,7 +308,9 @@ int stk_io_submit(stk_io *io, enum stk_io_class cls, const stk_io_read *reads, u
     for (uint32_t i = 0; i < n; i++) {
         uint32_t at = io->vacant;
         io->vacant = io->extents[at].next;
-        io->extents[at] = (extent){.ask = reads[i], .number = ++io->n_submitted, .cls = (uint8_t)cls};
+        uint64_t number_ahead = cls == STK_IO_PREFETCH ? ++io->n_ahead : 0;
+        io->extents[at] =
+            (extent){.ask = reads[i], .number = ++io->n_submitted, .number_ahead = number_ahead, .cls = (uint8_t)cls};
         io->n_live++;
         enqueue(io, at);
     }
@@ -436,7 +443,7 @@ static int open_backend(stk_io *io, const stk_io_options *options) {
     if (strncmp(spec, "emu:", 4) == 0) {
         stk_drive drive;
         STK_TRY(stk_drive_parse(&drive, spec + 4, options->seed));
-        io->faults = (stk_io_faults){.eio_at = drive.eio_at, .short_at = drive.short_at};
+        io->faults = (stk_io_faults){.eio_at = drive.eio_at, .eio_ahead_at = drive.eio_ahead_at, .short_at = drive.short_at};
         return stk_io_emu_open(&io->backend, &setup, &drive);
     }
     return stk_fail(STK_EINVAL, "io: '%s' is no way of reading; choose auto, uring, pread or emu:BANDWIDTH,LATENCY", spec);

@@ -10,11 +10,12 @@
  *     auto     uring, or pread where the system refuses io_uring (one log line says so)
  *     uring    io_uring, registered files, registered buffers where RLIMIT_MEMLOCK allows
  *     pread    a pool of reader threads
- *     emu:BANDWIDTH,LATENCY[,reorder][,seed=N][,eio=N][,short=N][,blank=N]
+ *     emu:BANDWIDTH,LATENCY[,reorder][,seed=N][,eio=N][,eio-ahead=N][,short=N][,blank=N]
  *              pread at once, with each completion held back until a drive of that bandwidth (bytes a second,
  *              suffixes k, M, G: powers of 1000) and latency (suffix us, ms) would be done.
  *     reorder  completions come in a seeded order
  *     eio=N    extent number N, counted from 1 as submitted, fails with EIO
+ *     eio-ahead=N  the same, counting the reads ahead alone
  *     short=N  a read of extent number N is cut short once, and continued
  *     blank=N  pieces from number N on take their time and bring nothing: what lay there stays. A drive that costs the CPU
  *              and its memory nothing, for measuring the schedule alone (tests/bench/streaming.py); outputs are wrong

@@ -43,6 +43,7 @@ struct stk_store {
     uint32_t *lost;        /* [n_key] */
     uint32_t n_landed, n_picked, n_share_max, n_arrival;
     stk_timeline *timeline; /* NULL: none */
+    bool warned;            /* of a failed read ahead: once, a drive that fails does it often */
     char error[512];        /* detail of the latest failed read that an arrival tells of */
 };
 
@@ -186,6 +187,10 @@ static int take_done(stk_store *s, const stk_io_done *done) {
         f->status = done->status;
         bool told = f->index != NOBODY && !f->ahead; /* others are read again, or were cancelled */
         if (told) snprintf(s->error, sizeof s->error, "%s", stk_error_detail());
+        if (f->ahead && f->status != STK_ECANCELED && !s->warned) {
+            stk_log(STK_LOG_WARN, "%s, in a read ahead; it is tried again when the expert is wanted", stk_error_detail());
+            s->warned = true;
+        }
     }
     if (done->status >= 0) land(s, key, (enum stk_part)(done->tag % STK_N_PART));
     return f->n_reading == 0 && f->status < 0 ? end_badly(s, key) : STK_OK;

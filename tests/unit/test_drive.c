@@ -22,7 +22,8 @@ Test(drive, text_is_understood) {
     cr_assert_float_eq(d.bytes_per_ns, 0.5, 1e-12);
     cr_assert_eq(d.latency_ns, 1500000);
     cr_assert_eq(d.seed, 42);
-    cr_assert(d.reorder && d.eio_at == 3 && d.short_at == UINT64_MAX);
+    cr_assert(d.reorder && d.eio_at == 3 && d.eio_ahead_at == 0 && d.short_at == UINT64_MAX);
+    cr_assert_eq(parsed("1G,1us,eio-ahead=4").eio_ahead_at, 4);
 
     cr_assert_float_eq(parsed("200k,0us").bytes_per_ns, 200e3 / 1e9, 1e-15);
     cr_assert_float_eq(parsed("1000000,0us").bytes_per_ns, 1e-3, 1e-15);
@@ -48,6 +49,7 @@ Test(drive, the_wrong_part_is_named) {
                  {"3G,80us,seed=", "option 'seed='"},
                  {"3G,80us,eio=0", "option 'eio=0'"},
                  {"3G,80us,eio=-1", "option 'eio=-1'"},
+                 {"3G,80us,eio-ahead=0", "option 'eio-ahead=0'"},
                  {"3G,80us,short=18446744073709551616", "option 'short=18446744073709551616'"}};
     for (size_t i = 0; i < STK_ARRAY_LEN(cases); i++) {
         stk_drive drive;
