@@ -47,13 +47,16 @@ typedef struct csv {
     int32_t seq;
 } csv;
 
-/* Cuts the text up to `stop` off, without spaces and quotes around it; *text goes behind it, NULL at the end. */
+static bool is_padding(char c) { return c == ' ' || c == '\t' || c == '"'; }
+
+/* Cuts the text up to `stop` off, without spaces and quotes around it; *text goes behind it, NULL at the end. Cells are a few
+ * characters: a plain loop finds their end sooner than strchr. */
 static char *cut_off(char **text, char stop) {
-    char *begin = *text, *end = strchr(begin, stop);
-    *text = end ? end + 1 : NULL;
-    if (!end) end = begin + strlen(begin);
-    while (begin < end && strchr(" \t\"", *begin)) begin++;
-    while (begin < end && strchr(" \t\"", end[-1])) end--;
+    char *begin = *text, *end = begin;
+    while (*end && *end != stop) end++;
+    *text = *end ? end + 1 : NULL;
+    while (begin < end && is_padding(*begin)) begin++;
+    while (begin < end && is_padding(end[-1])) end--;
     *end = 0;
     return begin;
 }

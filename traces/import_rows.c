@@ -1,7 +1,6 @@
 /* import_rows: lines to rows, rows to cells (a token in a layer), cells to events. */
 #include "traces/import_rows.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,10 +47,13 @@ static int at_line(uint64_t line, const char *what) {
 }
 
 int stk_import_number(const char *what, const char *text, uint64_t most, uint64_t *out) {
-    char *end;
-    errno = 0;
-    *out = strtoull(text, &end, 10);
-    if (*text >= '0' && *text <= '9' && !*end && !errno && *out <= most) return 0;
+    const char *at = text;
+    uint64_t value = 0;
+    bool fits = true;
+    for (; *at >= '0' && *at <= '9'; at++)
+        fits = fits && !__builtin_mul_overflow(value, 10, &value) && !__builtin_add_overflow(value, *at - '0', &value);
+    *out = value;
+    if (at != text && !*at && fits && value <= most) return 0;
     return stk_fail(STK_EFORMAT, "%s is '%.40s', not a whole number up to %llu", what, text, (unsigned long long)most);
 }
 
