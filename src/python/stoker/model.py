@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Callable, Optional, TypeVar, Union
 
@@ -45,6 +45,8 @@ def ids_array(ids: Ids) -> Any:
     """Token ids as c_int32 [n]."""
     if isinstance(ids, (str, bytes)):
         raise TypeError("token ids are integers, not text: tokenize it first")
+    if not isinstance(ids, Iterable):
+        raise TypeError(f"token ids are a flat sequence of integers, not {ids!r}")
     values = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     for value in values:
         if isinstance(value, bool) or not hasattr(value, "__index__"):

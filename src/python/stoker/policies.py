@@ -81,14 +81,15 @@ class DecayedFrequency(ScorePolicy):
         if events.n_event == 1:
             self._sum[events.keys] = np.logaddexp2(self._sum[events.keys], time)
             return self._sum[events.keys]
-        # All uses of a key together, in time: a running sum over each group.
+        # First the first use of every key, then the second uses, and so on: each round has a key once.
         order = np.argsort(events.keys, kind="stable")
-        keys, time = events.keys[order], time[order]
-        starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
+        keys = events.keys[order]
+        starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        n_before = np.arange(len(keys)) - np.repeat(starts, np.diff(np.append(starts, len(keys))))
+        order = order[np.argsort(n_before, kind="stable")]
         out = np.empty(events.n_lookup)
-        for a, b in zip(starts, np.r_[starts[1:], len(keys)]):
-            out[order[a:b]] = np.logaddexp2.accumulate(np.r_[self._sum[keys[a]], time[a:b]])[1:]
-            self._sum[keys[a]] = out[order[b - 1]]
+        for uses in np.split(order, np.cumsum(np.bincount(n_before))[:-1]):
+            out[uses] = self._sum[events.keys[uses]] = np.logaddexp2(self._sum[events.keys[uses]], time[uses])
         return out
 
     def _times(self, events: Events) -> npt.NDArray[np.int64]:

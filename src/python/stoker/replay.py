@@ -265,14 +265,13 @@ class SweepPoint:
         return self.result
 
 
-def grid(**axes: Union[Sequence[Any], Any]) -> Iterator[dict[str, Any]]:
+def grid(**axes: Union[Sequence[Any], Any]) -> list[dict[str, Any]]:
     """
     All combinations of arguments of `replay`: `grid(policy=["lru", "random"], ram=["1G", "2G"])` has four. A value that is no list or
     tuple is the same in all.
     """
     lists = [value if isinstance(value, (list, tuple)) else [value] for value in axes.values()]
-    for values in itertools.product(*lists):
-        yield dict(zip(axes, values))
+    return [dict(zip(axes, values)) for values in itertools.product(*lists)]
 
 
 def _run_point(trace: str, config: dict[str, Any]) -> ReplayResult:

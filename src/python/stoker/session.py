@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Callable, Optional, Union
 
 import numpy as np
@@ -154,13 +154,19 @@ class Generation(Iterator[str]):
         special: bool,
         on_token: Optional[Callable[[int, str], object]],
     ) -> None:
-        stops = [stop] if isinstance(stop, str) else list(stop)
+        stops = [stop] if isinstance(stop, str) or not isinstance(stop, Iterable) else list(stop)
         if any(not isinstance(text, str) or not text for text in stops):
             raise InvalidArgumentError("a stop text is a str that is not empty")
         self.session = session
         self.text = ""
         self.tokens: list[int] = []
         self.finish_reason: Optional[str] = None
+        if not isinstance(sampling, (Sampling, Sampler)):
+            raise TypeError(f"sampling is a stoker.Sampling or Sampler, not {type(sampling).__name__}")
+        if on_token is not None and not callable(on_token):
+            raise TypeError(f"on_token is a function of a token's id and text, not {type(on_token).__name__}")
+        if not isinstance(prompt, (str, bytes)):
+            prompt = list(ids_array(prompt))
         self._max_tokens = as_int(max_tokens, "max_tokens")
         self._on_token = on_token
         self._pieces: Generator[str, None, None] = self._run(prompt, sampling, _Stops(stops), special)

@@ -79,7 +79,13 @@ def test_results_travel(trace: Path) -> None:
 
 
 def points(trace: Path) -> list[dict[str, object]]:
-    return list(stoker.grid(policy=["lru", "random", stoker.PythonLRU], ram=["2M", "6M"]))
+    return stoker.grid(policy=["lru", "random", stoker.PythonLRU], ram=["2M", "6M"])
+
+
+def test_a_grid_serves_many_sweeps() -> None:
+    grid = stoker.grid(policy=["lru", "random"], ram=("2M", "6M"), seed=3)
+    assert [len(list(grid)) for _ in range(2)] == [4, 4]
+    assert grid[1] == {"policy": "lru", "ram": "6M", "seed": 3}
 
 
 def check(trace: Path, found: list[stoker.SweepPoint]) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -159,3 +161,21 @@ def test_sampler(ember_model: stoker.Model) -> None:
     with stoker.Sampler(10, stoker.Sampling(temperature=1, top_k=0, seed=5)) as sampler:
         drawn = {sampler.sample(np.zeros(10, np.float32)) for _ in range(200)}
     assert drawn == set(range(10))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "says"),
+    [
+        (3.5, {}, "token ids are a flat sequence of integers, not 3.5"),
+        (None, {}, "token ids are a flat sequence of integers, not None"),
+        ([[1, 2]], {}, "token ids are a flat sequence of integers"),
+        ([1.5], {}, "token ids are a flat sequence of integers; found 1.5"),
+        ("a", {"sampling": 0.8}, "sampling is a stoker.Sampling or Sampler, not float"),
+        ("a", {"on_token": 5}, "on_token is a function"),
+        ("a", {"max_tokens": 2.5}, "max_tokens is an integer"),
+    ],
+)
+def test_wrong_arguments_are_named_at_once(ember: stoker.Engine, prompt: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        ember.session().generate(prompt, **options)
+    assert ember.length() == 0

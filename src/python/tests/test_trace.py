@@ -118,7 +118,8 @@ def test_a_vectorised_policy_is_the_same_live(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_vectorised_policy_is_fast(trace: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", [stoker.ScoreLRU, stoker.DecayedFrequency])
+def test_a_vectorised_policy_is_fast(policy: type[stoker.ScorePolicy], trace: Path, tmp_path: Path) -> None:
     """100,000 events a second, a layer of a token each; the best of a few tries, since other processes run here, too."""
     long = tmp_path / "long.trace"
     stoker.convert([trace] * 20, long)
@@ -127,7 +128,7 @@ def test_a_vectorised_policy_is_fast(trace: Path, tmp_path: Path) -> None:
     rates = []
     for _ in range(5):
         start = time.perf_counter()
-        stoker.replay(t, policy=stoker.ScoreLRU)
+        stoker.replay(t, policy=policy)
         rates.append(n_event / (time.perf_counter() - start))
     assert n_event > 20_000
     assert max(rates) > 100_000, rates
