@@ -135,7 +135,8 @@ const cli_option cli_options[] = {
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-k", "ctk", "f16|f32", CLI_TEXT, 0, 0, AT(kv_k), "f32", "type of the K cache"},
     {CLI_PERPLEXITY | CLI_LOGITS, 0, "cache-type-v", "ctv", "f16|f32", CLI_TEXT, 0, 0, AT(kv_v), "f32", "type of the V cache"},
     {ENGINE | CLI_DOCTOR | CLI_PACK, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), "auto",
-     "how experts are read: auto, uring, pread, or a modelled drive emu:BANDWIDTH,LATENCY[,reorder][,eio=N][,eio-ahead=N][,short=N]"},
+     "how experts are read: auto, uring, pread, or a modelled drive "
+     "emu:BANDWIDTH,LATENCY[,reorder][,eio=N][,eio-ahead=N][,short=N]"},
     {CLI_REPLAY | CLI_TUNE, 0, "io", NULL, "SPEC", CLI_TEXT, 0, 0, AT(io), NULL,
      "predict times with a drive emu:BANDWIDTH,LATENCY (default: no times)"},
     {ENGINE, 0, "policy", NULL, "NAME", CLI_TEXT, 0, 0, AT(policy), NULL,

@@ -103,6 +103,21 @@ Test(emu, faults_of_the_text_are_injected) {
     emu_close(&f);
 }
 
+/* Every second read is a prefetch, the third of which fails. */
+Test(emu, a_read_ahead_can_be_the_one_that_fails) {
+    fixture f = emu_open("emu:2G,20us,eio-ahead=3", 4);
+    for (uint64_t i = 0; i < N; i++) {
+        stk_io_read read = {.offset = i * SLOT, .bytes = SLOT, .dst = f.arena + i * SLOT, .tag = i};
+        cr_assert_eq(stk_io_submit(f.io, i % 2 ? STK_IO_PREFETCH : STK_IO_DEMAND, &read, 1), 0);
+    }
+    while (stk_io_in_flight(f.io)) {
+        stk_io_done done;
+        cr_assert_eq(stk_io_reap(f.io, &done, 1, true), 1);
+        cr_assert_eq(done.status, done.tag == 5 ? STK_EIO : 0);
+    }
+    emu_close(&f);
+}
+
 static void ignore(int sig) { (void)sig; }
 
 Test(emu, a_signal_ends_the_wait_and_close_does_not_wait_for_the_model, .timeout = 30) {

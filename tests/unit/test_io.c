@@ -318,34 +318,6 @@ TEST_EVERY_WAY(an_error_is_of_one_extent_and_named) {
     unlink(path);
 }
 
-/* Demand is not counted: the second prefetch fails, whatever was submitted between. */
-TEST_EVERY_WAY(a_read_ahead_can_be_the_one_that_fails) {
-    char path[TEMP_PATH];
-    make_file(path, temp_dir(), 20 * PIECE);
-    stk_io *io = open_one(spec, path, 8, PIECE);
-    stk_io_set_faults(io, &(stk_io_faults){.eio_ahead_at = 2});
-    guarded g[4];
-    static const enum stk_io_class classes[4] = {STK_IO_PREFETCH, STK_IO_DEMAND, STK_IO_PREFETCH, STK_IO_PREFETCH};
-    for (uint32_t i = 0; i < 4; i++) {
-        g[i] = guarded_open(PIECE);
-        stk_io_read read = {.offset = (uint64_t)i * 4 * PIECE, .bytes = PIECE, .dst = g[i].data, .tag = i};
-        cr_assert_eq(stk_io_submit(io, classes[i], &read, 1), 0);
-    }
-    uint32_t failed = 0;
-    for (uint32_t n_done = 0; n_done < 4;) {
-        stk_io_done done[4];
-        int n = stk_io_reap(io, done, 4, true);
-        cr_assert(n >= 0);
-        for (int i = 0; i < n; i++)
-            if (done[i].status == STK_EIO) failed |= 1u << done[i].tag;
-        n_done += (uint32_t)n;
-    }
-    cr_assert_eq(failed, 1u << 2);
-    for (uint32_t i = 0; i < 4; i++) guarded_close(&g[i]);
-    stk_io_close(&io);
-    unlink(path);
-}
-
 TEST_EVERY_WAY(short_reads_and_busy_kernels_are_tried_again) {
     char path[TEMP_PATH];
     guarded buffers[5];
