@@ -233,6 +233,31 @@ static int insert(stk_cache *c, struct class *class, uint32_t key, uint32_t loca
     return 0;
 }
 
+/* take_slot and insert for what an event misses. */
+static inline int take_in(stk_cache *c, struct class *class, uint32_t key, uint32_t local, uint32_t *slot, uint32_t *victim) {
+    int rc;
+    if (class->n_free || !c->ops->replace) {
+        rc = take_slot(c, class, slot, victim);
+        if (rc <= 0) return rc;
+        rc = insert(c, class, key, local, *slot, STK_WHY_DEMAND);
+        return rc < 0 ? rc : 1;
+    }
+    uint32_t leaves = STK_NO_KEY;
+    rc = c->ops->replace(class->policy, class->busy, local, &leaves);
+    if (rc <= 0) return rc;
+    uint32_t old = leaves < class->n_local ? class->key_of[leaves] : STK_NO_KEY;
+    if (old == STK_NO_KEY || c->slot_of[old] < 0)
+        return stk_fail(STK_ESTATE, "policy %s gave up expert %u, which is not there", c->ops->name, leaves);
+    *victim = old;
+    *slot = (uint32_t)c->slot_of[old];
+    c->slot_of[old] = -1;
+    if (c->reads_ahead) stk_residency_forget_ahead(c, old);
+    c->slot_of[key] = (int32_t)*slot;
+    class->key_in[*slot] = key;
+    c->counters.n_evict++;
+    return 1;
+}
+
 /* ---- Events ------------------------------------------------------------------------------------------------------------- */
 
 /* The latest event is over; the experts of this one, checked, become the busy ones. */
@@ -242,35 +267,35 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
     if (event->n_distinct > c->n_expert)
         return stk_fail(STK_EINVAL, "cache: an event of %u experts, a layer has %u", event->n_distinct, c->n_expert);
     c->latest = &c->classes[c->layer_class[layer]];
-    uint32_t least = 0, base = c->local_of[layer];
-    for (uint32_t i = 0; i < event->n_distinct; i++) {
+    uint32_t least = 0, n_expert = c->n_expert, base = c->local_of[layer], *keys = c->keys, i = 0;
+    for (; i < event->n_distinct; i++) {
         uint32_t expert = event->distinct[i];
-        if (expert < least || expert >= c->n_expert)
-            return stk_fail(STK_EINVAL, "cache: expert %u of an event is out of order or not below %u", expert, c->n_expert);
+        if (expert < least || expert >= n_expert)
+            return stk_fail(STK_EINVAL, "cache: expert %u of an event is out of order or not below %u", expert, n_expert);
         least = expert + 1;
-        c->keys[i] = base + expert;
+        keys[i] = base + expert;
     }
-    c->n_keys = event->n_distinct;
+    c->n_keys = i;
     if (c->n_held) stk_residency_release(c, layer);
-    for (uint32_t i = 0; i < c->n_keys; i++) stk_bit_set(c->latest->busy, c->keys[i]);
+    uint64_t *busy = c->latest->busy;
+    for (i = 0; i < c->n_keys; i++) stk_bit_set(busy, keys[i]);
     return 0;
 }
 
 /* Decides the hits and lists the misses. Whether a lookup hits cannot be foreseen, hence no branch on it; what it reads through
  * `c` is held in locals, as each store could change it for all the compiler knows. */
-static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
-    const uint64_t *order;
+static inline void decide(stk_cache *c, struct event_pass *pass, const stk_event *event, const uint64_t *order,
+                          uint64_t *coming) {
     const uint32_t *counts = event->counts, *keys = c->keys, n_keys = c->n_keys, to_key = pass->to_key;
     const uint16_t *distinct = event->distinct;
     const int32_t *slot_of = c->slot_of;
-    uint64_t *coming = c->coming, n_pair = 0, n_used = 0;
+    uint64_t n_pair = 0, n_used = 0;
     uint32_t *misses = c->misses, n_done = 0, n_miss = 0;
     stk_decision *list = c->list;
-    stk_cache_order(counts, n_keys, c->scratch, &order);
     for (uint32_t j = 0; j < n_keys; j++) {
         uint32_t i = (uint32_t)order[j], key = keys[i] + to_key, n_tok = counts[i];
         int32_t slot = slot_of[key];
-        bool hit = slot >= 0, comes = stk_bit_has(coming, key);
+        bool hit = slot >= 0, comes = coming && stk_bit_has(coming, key);
         list[n_done] = (stk_decision){.key = key,
                                       .expert = distinct[i],
                                       .kind = STK_HIT,
@@ -291,6 +316,15 @@ static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *
     pass->n_pair = n_pair;
 }
 
+/* Once for caches that nothing was ever read ahead for. */
+static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
+    const uint64_t *order = stk_order_of(event, c->n_keys, c->scratch);
+    if (c->reads_ahead)
+        decide(c, pass, event, order, c->coming);
+    else
+        decide(c, pass, event, order, NULL);
+}
+
 /* All experts decided so far count as computed: they may leave, and their transit slots are free. */
 static void next_wave(stk_cache *c, struct event_pass *pass) {
     for (uint32_t i = pass->wave_begin; i < pass->n_done; i++) stk_bit_clear(pass->class->busy, c->list[i].key - pass->to_key);
@@ -305,18 +339,17 @@ static int decide_miss(stk_cache *c, struct event_pass *pass, const stk_event *e
     int admit = c->ops->admit ? c->ops->admit(class->policy, local) : 1;
     if (admit < 0) return admit;
     if (admit) {
-        int rc = take_slot(c, class, &slot, &victim);
+        int rc = take_in(c, class, key, local, &slot, &victim);
         if (rc == 0 && c->n_held) { /* predictions yield to what is needed */
             stk_residency_release(c, STK_NO_KEY);
-            rc = take_slot(c, class, &slot, &victim);
+            rc = take_in(c, class, key, local, &slot, &victim);
         }
         if (rc == 0) {
             next_wave(c, pass);
-            rc = take_slot(c, class, &slot, &victim);
+            rc = take_in(c, class, key, local, &slot, &victim);
         }
         if (rc == 0) return stk_fail(STK_ESTATE, "policy %s gives up no expert though some are free to go", c->ops->name);
         if (rc < 0) return rc;
-        STK_TRY(insert(c, class, key, local, slot, STK_WHY_DEMAND));
     } else {
         if (pass->n_transit == class->n_transit) next_wave(c, pass);
         pass->n_transit++;
@@ -429,50 +462,13 @@ int stk_cache_prefetch(stk_cache *cache, uint32_t key, stk_decision *decision) {
     if (rc <= 0) return rc;
     STK_TRY(insert(c, class, key, local, slot, STK_WHY_PREFETCH));
     stk_bit_set(c->coming, key);
+    c->reads_ahead = true;
     stk_bit_set(class->busy, local);
     c->held[c->n_held++] = key;
     c->counters.n_prefetch++;
     *decision =
         (stk_decision){.key = key, .expert = (uint16_t)(key % c->n_expert), .kind = STK_ADMIT, .slot = slot, .victim = victim};
     return 1;
-}
-
-int stk_cache_would_leave(const stk_cache *cache, uint32_t key, uint32_t *victim) {
-    const stk_cache *c = cache;
-    *victim = STK_NO_KEY;
-    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: prefetch of expert %u of %u", key, c->n_key);
-    if (c->slot_of[key] >= 0) return 0;
-    const struct class *class = stk_residency_class(c, key);
-    if (class->n_free) return 1;
-    uint32_t local; /* as a prefetch asks */
-    int rc = c->ops->admit && !c->ops->would_leave ? c->ops->admit(class->policy, stk_residency_local(c, key)) : 1;
-    if (rc <= 0) return rc;
-    rc = (c->ops->would_leave ? c->ops->would_leave : c->ops->victim)(class->policy, class->busy, &local);
-    if (rc > 0 && local >= class->n_local)
-        return stk_fail(STK_EINVAL, "policy %s gives up expert %u of %u", c->ops->name, local, class->n_local);
-    if (rc > 0) *victim = class->key_of[local];
-    return rc;
-}
-
-int stk_cache_drop(stk_cache *cache, uint32_t key) {
-    stk_cache *c = cache;
-    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: drop of expert %u of %u", key, c->n_key);
-    if (c->slot_of[key] < 0) return 0;
-    struct class *class = stk_residency_class(c, key);
-    stk_residency_free_slot(class, (uint32_t)c->slot_of[key]);
-    return stk_residency_evict(c, class, key, stk_residency_local(c, key));
-}
-
-int stk_cache_clear(stk_cache *cache) {
-    stk_cache *c = cache;
-    int rc = 0;
-    for (uint32_t key = 0; key < c->n_key; key++) {
-        int dropped = stk_cache_drop(c, key);
-        if (rc == 0) rc = dropped;
-    }
-    for (uint32_t i = 0; i < c->n_class; i++) c->classes[i].next_transit = 0;
-    stk_residency_idle(c);
-    return rc;
 }
 
 int32_t stk_cache_slot(const stk_cache *cache, uint32_t key) { return key < cache->n_key ? cache->slot_of[key] : -1; }

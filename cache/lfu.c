@@ -40,8 +40,7 @@ static uint64_t rank_of(uint64_t count, uint64_t now) { return count << TIME_BIT
 
 static int lfu_touch(stk_policy *p, const stk_event *event, const uint32_t *keys, uint32_t n) {
     stk_ranked *r = &p->ranked;
-    const uint64_t *order;
-    stk_cache_order(event->counts, n, r->order, &order);
+    const uint64_t *order = stk_order_of(event, n, r->order);
     for (uint32_t i = n; i-- > 0;) {
         uint32_t key = keys[order[i]];
         uint64_t *w = stk_ranked_words(r, key);

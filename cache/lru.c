@@ -51,6 +51,10 @@ static int lru_victim(stk_policy *p, const uint64_t *busy, uint32_t *key) {
     return stk_recency_oldest(&p->recency, 0, busy, key);
 }
 
+static int lru_replace(stk_policy *p, const uint64_t *busy, uint32_t key, uint32_t *victim) {
+    return stk_recency_replace(&p->recency, busy, key, victim);
+}
+
 static int64_t lru_save(const stk_policy *p, void *out, size_t cap) { return stk_recency_save(&p->recency, out, cap, 0); }
 
 static int lru_load(stk_policy *p, const void *data, size_t bytes) {
@@ -71,6 +75,7 @@ const stk_policy_ops stk_policy_lru = {
     .evicted = stk_recency_evicted,
     .resized = stk_recency_resized,
     .victim = lru_victim,
+    .replace = lru_replace,
     .save = lru_save,
     .load = lru_load,
 };

@@ -51,8 +51,7 @@ static bool is_another(const stk_policy *p, const uint64_t *w) {
 static int lru2_touch(stk_policy *p, const stk_event *event, const uint32_t *keys, uint32_t n) {
     stk_ranked *r = &p->ranked;
     if (n == 0) return 0;
-    const uint64_t *order;
-    stk_cache_order(event->counts, n, r->order, &order);
+    const uint64_t *order = stk_order_of(event, n, r->order);
     stk_ranked_step(r, keys[0]);
     for (uint32_t i = n; i-- > 0;) {
         uint32_t key = keys[order[i]];

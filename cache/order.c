@@ -9,11 +9,16 @@ static void merge(const uint64_t *from, uint64_t *to, uint32_t begin, uint32_t m
     for (uint32_t i = begin; i < end; i++) to[i] = a < middle && (b == end || from[a] < from[b]) ? from[a++] : from[b++];
 }
 
+/* What is in order already. */
+#define FROM4(i)  (i), (i) + 1, (i) + 2, (i) + 3
+#define FROM16(i) FROM4(i), FROM4((i) + 4), FROM4((i) + 8), FROM4((i) + 12)
+const uint64_t stk_order_as_is[STK_ORDER_AS_IS] = {FROM16(0), FROM16(16), FROM16(32), FROM16(48)};
+
 void stk_cache_order(const uint32_t *counts, uint32_t n, uint64_t *scratch, const uint64_t **order) {
     uint64_t *from = scratch, *to = scratch + n;
-    *order = scratch;
     uint32_t last = UINT32_MAX;
     bool rises = false;
+    *order = scratch;
     for (uint32_t i = 0; i < n; i++) {
         scratch[i] = i;
         rises |= counts[i] > last;

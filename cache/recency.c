@@ -42,8 +42,7 @@ void stk_recency_close(stk_recency *r) {
 }
 
 uint32_t stk_recency_event(stk_recency *r, const stk_event *event, const uint32_t *keys, uint32_t n) {
-    const uint64_t *order;
-    stk_cache_order(event->counts, n, r->scratch, &order);
+    const uint64_t *order = stk_order_of(event, n, r->scratch);
     r->n_event = n;
     uint32_t n_used = 0;
     for (uint32_t i = n; i-- > 0;) { /* whether one is resident cannot be foreseen, hence no branch on it */
@@ -81,6 +80,16 @@ bool stk_recency_oldest(const stk_recency *r, uint32_t list, const uint64_t *bus
         return true;
     }
     return false;
+}
+
+int stk_recency_replace(stk_recency *r, const uint64_t *busy, uint32_t key, uint32_t *victim) {
+    if (!stk_recency_oldest(r, 0, busy, victim)) return 0;
+    if (key >= r->n_key || r->list_of[key] != STK_RECENCY_ABSENT) return stk_policy_twice(r->name, key);
+    stk_recency_unlink(r, *victim);
+    r->list_of[*victim] = STK_RECENCY_ABSENT;
+    stk_recency_link(r, key, next_better(r, key, 0));
+    r->list_of[key] = 0;
+    return 1;
 }
 
 int stk_recency_evicted(stk_policy *p, uint32_t key) {

@@ -39,6 +39,8 @@ void stk_recency_close(stk_recency *r);
 uint32_t stk_recency_event(stk_recency *r, const stk_event *event, const uint32_t *keys, uint32_t n);
 /* Takes an absent key into `list`, at its place in the running event or as the youngest. STK_ESTATE: see policy.h. */
 int stk_recency_insert(stk_recency *r, uint32_t key, uint32_t list, enum stk_why why) STK_CHECKED;
+/* The oldest of list 0 that is not busy leaves and is *victim, and `key` is inserted there on demand; 0: all are busy. */
+int stk_recency_replace(stk_recency *r, const uint64_t *busy, uint32_t key, uint32_t *victim) STK_CHECKED;
 /* The oldest of `list` that is not busy. */
 bool stk_recency_oldest(const stk_recency *r, uint32_t list, const uint64_t *busy, uint32_t *key);
 

@@ -123,6 +123,46 @@ int stk_cache_resize(stk_cache *cache, uint32_t class_idx, uint32_t n_slot, uint
     return n;
 }
 
+/* ---- Leaving ------------------------------------------------------------------------------------------------------------ */
+
+int stk_cache_would_leave(const stk_cache *cache, uint32_t key, uint32_t *victim) {
+    const stk_cache *c = cache;
+    *victim = STK_NO_KEY;
+    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: prefetch of expert %u of %u", key, c->n_key);
+    if (c->slot_of[key] >= 0) return 0;
+    const struct class *class = stk_residency_class(c, key);
+    if (class->n_free) return 1;
+    uint32_t local; /* as a prefetch asks */
+    int rc = c->ops->admit && !c->ops->would_leave ? c->ops->admit(class->policy, stk_residency_local(c, key)) : 1;
+    if (rc <= 0) return rc;
+    rc = (c->ops->would_leave ? c->ops->would_leave : c->ops->victim)(class->policy, class->busy, &local);
+    if (rc > 0 && local >= class->n_local)
+        return stk_fail(STK_EINVAL, "policy %s gives up expert %u of %u", c->ops->name, local, class->n_local);
+    if (rc > 0) *victim = class->key_of[local];
+    return rc;
+}
+
+int stk_cache_drop(stk_cache *cache, uint32_t key) {
+    stk_cache *c = cache;
+    if (key >= c->n_key) return stk_fail(STK_EINVAL, "cache: drop of expert %u of %u", key, c->n_key);
+    if (c->slot_of[key] < 0) return 0;
+    struct class *class = stk_residency_class(c, key);
+    stk_residency_free_slot(class, (uint32_t)c->slot_of[key]);
+    return stk_residency_evict(c, class, key, stk_residency_local(c, key));
+}
+
+int stk_cache_clear(stk_cache *cache) {
+    stk_cache *c = cache;
+    int rc = 0;
+    for (uint32_t key = 0; key < c->n_key; key++) {
+        int dropped = stk_cache_drop(c, key);
+        if (rc == 0) rc = dropped;
+    }
+    for (uint32_t i = 0; i < c->n_class; i++) c->classes[i].next_transit = 0;
+    stk_residency_idle(c);
+    return rc;
+}
+
 /* ---- Saving ------------------------------------------------------------------------------------------------------------- */
 
 /*
@@ -263,6 +303,7 @@ static int place(stk_cache *c, uint32_t i, const saved_class *saved) {
         class->key_in[slot] = key;
         c->slot_of[key] = (int32_t)slot;
         stk_bit_set(c->coming, key);
+        c->reads_ahead = true;
     }
     count_free(class, saved->head.n_slot);
     return 0;

@@ -35,6 +35,7 @@ struct stk_cache {
     uint32_t *local_of;    /* [n_layer] local key of its expert 0 */
     int32_t *slot_of;      /* [n_key] slot in the key's class, or -1 */
     uint64_t *coming;      /* [n_key bits] prefetched, and not used by an event since */
+    bool reads_ahead;      /* a bit of it was set once */
     uint32_t *held;        /* [n_key] prefetched for a layer whose event has not come yet; busy */
     uint32_t n_held;
     stk_future_cursor *future;
@@ -83,12 +84,17 @@ static inline void stk_residency_free_slot(struct class *class, uint32_t slot) {
 void stk_residency_release(stk_cache *c, uint32_t layer);
 void stk_residency_release_key(stk_cache *c, uint32_t key);
 
+/* What leaves is not on its way any more. */
+static inline void stk_residency_forget_ahead(stk_cache *c, uint32_t key) {
+    if (stk_bit_has(c->coming, key)) stk_residency_release_key(c, key);
+    stk_bit_clear(c->coming, key);
+}
+
 /* Takes a resident expert out of the cache; its slot is the caller's, who gives it to another expert or to free_slot. */
 static inline int stk_residency_evict(stk_cache *c, struct class *class, uint32_t key, uint32_t local) {
     class->key_in[c->slot_of[key]] = STK_NO_KEY;
     c->slot_of[key] = -1;
-    if (stk_bit_has(c->coming, key)) stk_residency_release_key(c, key);
-    stk_bit_clear(c->coming, key);
+    if (c->reads_ahead) stk_residency_forget_ahead(c, key);
     return c->ops->evicted(class->policy, local);
 }
 
