@@ -6,6 +6,7 @@
 #define STK_EVENT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define STK_NO_EXPERT 0xffffu
@@ -28,6 +29,16 @@ typedef struct stk_event {
     const uint16_t *distinct; /* [n_distinct] ascending */
     const uint32_t *counts;   /* [n_distinct] tokens of each */
 } stk_event;
+
+/* Field by field: for a whole struct the compiler takes an instruction that costs more than reading the event does. */
+static inline void stk_event_clear(stk_event *e) {
+    e->step = 0;
+    e->layer = e->n_tok = e->k = e->n_top = e->n_expert = e->n_distinct = 0;
+    e->seq = e->pos = e->token = NULL;
+    e->ids = e->top_ids = e->distinct = NULL;
+    e->weights = e->top_scores = NULL;
+    e->counts = NULL;
+}
 
 /* Where an expert of an event was computed otherwise than by the rule: it was fetched into VRAM first, or it lies there and was
  * computed by the CPU. */

@@ -141,16 +141,18 @@ static int mrt8_read(void *state, stk_trace_record *record) {
         m->ids[i] = row[i] == 0xff ? STK_NO_EXPERT : row[i];
     }
     record->kind = STK_TRACE_EVENT;
-    record->event = (stk_event){.step = m->n_step - 1,
-                                .layer = m->layer++,
-                                .n_tok = 1,
-                                .k = m->k,
-                                .n_expert = m->n_expert,
-                                .seq = &m->seq_id,
-                                .pos = &m->pos,
-                                .token = &m->token,
-                                .ids = m->ids};
-    stk_trace_count(&m->count, &record->event);
+    stk_event *e = &record->event;
+    stk_event_clear(e);
+    e->step = m->n_step - 1;
+    e->layer = m->layer++;
+    e->n_tok = 1;
+    e->k = m->k;
+    e->n_expert = m->n_expert;
+    e->seq = &m->seq_id;
+    e->pos = &m->pos;
+    e->token = &m->token;
+    e->ids = m->ids;
+    stk_trace_count(&m->count, e);
     return 1;
 }
 

@@ -30,16 +30,18 @@ static uint32_t put_bits(trace_count *c, uint32_t at, uint64_t bits, uint32_t fi
     return at;
 }
 
-/* As count_token, of at most 64 experts, whose bits stay in a register. */
+/* As count_token, of at most 128 experts, whose bits stay in registers. */
 static uint32_t count_small(trace_count *c, const uint16_t *ids, uint32_t n_id) {
-    uint64_t bits = 0;
+    uint64_t low = 0, high = 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < n_id; i++) {
-        bool there = ids[i] != STK_NO_EXPERT;
-        bits |= (uint64_t)there << (ids[i] % 64);
-        n += there;
+        uint64_t there = ids[i] != STK_NO_EXPERT, bit = there << (ids[i] % 64), above = 0 - (uint64_t)(ids[i] >= 64);
+        low |= bit & ~above;
+        high |= bit & above;
+        n += (uint32_t)there;
     }
-    return put_bits(c, 0, bits, 0) == n ? n : UINT32_MAX;
+    uint32_t at = put_bits(c, 0, low, 0);
+    return put_bits(c, at, high, 64) == n ? n : UINT32_MAX;
 }
 
 /* Experts of one token, as long as they differ: through a bit each, which sorts them without a branch that cannot be foreseen.
@@ -76,7 +78,7 @@ static uint32_t count_many(trace_count *c, const uint16_t *ids, size_t n_id, uin
 void stk_trace_count(trace_count *c, stk_event *event) {
     size_t n_id = (size_t)event->n_tok * event->k;
     uint32_t n = UINT32_MAX;
-    if (event->n_tok == 1 && event->n_expert <= 64)
+    if (event->n_tok == 1 && event->n_expert <= 128)
         n = count_small(c, event->ids, event->k);
     else if (event->n_tok == 1 && event->n_expert <= COUNT_EXPERTS)
         n = count_token(c, event->ids, event->k);

@@ -153,8 +153,15 @@ static int get_step(stk_trace_reader *r, uint64_t *check) {
     return 0;
 }
 
+/* Those of one byte each, as most are, in a loop of their own. */
 static bool get_ids(trace_in *in, uint16_t *ids, size_t n, uint32_t n_expert) {
-    for (size_t i = 0; i < n; i++) ids[i] = (uint16_t)(get_u32(in, n_expert) - 1); /* 0 becomes STK_NO_EXPERT */
+    size_t i = 0;
+    if (in_left(in) >= n) {
+        const uint8_t *p = in->p;
+        for (uint32_t most = STK_MIN(n_expert, 0x7fu); i < n && *p <= most; i++) ids[i] = (uint16_t)(*p++ - 1);
+        in->p = p;
+    }
+    for (; i < n; i++) ids[i] = (uint16_t)(get_u32(in, n_expert) - 1); /* 0 becomes STK_NO_EXPERT */
     return !in->bad;
 }
 
@@ -176,12 +183,13 @@ static int get_event_head(stk_trace_reader *r, stk_event *e, uint8_t *flags) {
     trace_in *in = &r->in;
     if (!r->have_step) return malformed(r, "an event without its step");
     get_bytes(in, flags, 1);
-    *e = (stk_event){.step = r->step.step,
-                     .layer = get_u32(in, h->n_layer - 1),
-                     .n_tok = r->step.n_tok,
-                     .seq = r->step.seq,
-                     .pos = r->step.pos,
-                     .token = r->step.token};
+    stk_event_clear(e);
+    e->step = r->step.step;
+    e->n_tok = r->step.n_tok;
+    e->seq = r->step.seq;
+    e->pos = r->step.pos;
+    e->token = r->step.token;
+    e->layer = get_u32(in, h->n_layer - 1);
     e->n_expert = get_u32(in, h->n_expert);
     e->k = get_u32(in, STK_MIN(h->k, e->n_expert));
     e->n_top = get_u32(in, e->n_expert);

@@ -118,9 +118,12 @@ static void count_uses(stk_chooser *c, const stk_event *event) {
     layer *l = &c->layers[event->layer];
     uint32_t first = event->layer * c->c.n_expert;
     l->n_event++;
-    for (uint32_t i = 0; i < event->n_distinct; i++) {
-        uint32_t key = first + event->distinct[i];
-        c->uses[key] = (use){stk_chooser_use(c, key) + (1 - use_keep), l->n_event};
+    use *uses = c->uses + first;
+    const float *keep = c->keep;
+    for (uint32_t i = 0, n_event = l->n_event; i < event->n_distinct; i++) {
+        use *u = &uses[event->distinct[i]];
+        uint32_t ago = n_event - u->n_event;
+        *u = (use){(ago < N_KEEP ? u->rate * keep[ago] : 0) + (1 - use_keep), n_event};
     }
 }
 

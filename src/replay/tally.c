@@ -45,16 +45,20 @@ bool stk_tally_step(stk_tally *t, const stk_trace_step *step) {
     return t->n_sequence > before;
 }
 
-/* Whether an expert was missed cannot be foreseen, hence no branch on it. */
+/* Whether an expert was missed cannot be foreseen, hence no branch on it. A byte that is stored could change whatever `t` holds
+ * for all the compiler knows, hence locals. */
 void stk_tally_event(stk_tally *t, uint32_t layer, const stk_decision *list, uint32_t n) {
     stk_replay_count *c = &t->layers[layer][t->phase];
+    const uint64_t *expert_read_bytes = t->expert_read_bytes;
+    uint8_t *read = t->read, by = (uint8_t)(1 + t->phase);
     uint64_t n_miss = 0, n_evict = 0, read_bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
+        uint32_t key = list[i].key;
         uint64_t miss = list[i].kind != STK_HIT;
         n_miss += miss;
         n_evict += list[i].victim != STK_NO_KEY;
-        read_bytes += t->expert_read_bytes[list[i].key] & (0 - miss);
-        t->read[list[i].key] = miss ? (uint8_t)(1 + t->phase) : t->read[list[i].key];
+        read_bytes += expert_read_bytes[key] & (0 - miss);
+        read[key] = miss ? by : read[key];
     }
     c->n_event++;
     c->n_lookup += n;
