@@ -258,6 +258,19 @@ static void share(uint8_t *shared, const uint64_t *set, const uint64_t *const *p
 
 /* ---- Votes -------------------------------------------------------------------------------------------------------------- */
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+/* sum[e] += add where bit e of 64 is set. */
+static inline void add_where(__m256i sum[2], uint64_t bits, __m256i add) {
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    for (size_t h = 0; h < 2; h++) {
+        __m256i has = _mm256_shuffle_epi8(_mm256_set1_epi32((int)(uint32_t)(bits >> 32 * h)), spread);
+        has = _mm256_cmpeq_epi8(_mm256_and_si256(has, bit), bit);
+        sum[h] = _mm256_add_epi8(sum[h], _mm256_and_si256(has, add));
+    }
+}
+#endif
+
 static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of, uint32_t n, uint32_t n_word) {
 #if defined(__AVX512BW__)
     for (size_t w = 0; w < n_word; w++) {
@@ -272,6 +285,22 @@ static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of,
             for (size_t a = 4; a < 8; a++) lag[3] = _mm512_mask_add_epi8(lag[3], row[a * n_word], lag[3], add);
         }
         for (size_t g = 0; g < STK_LANES_LAGS; g++) _mm512_storeu_si512(votes + (g * n_word + w) * 64, lag[g]);
+    }
+#elif defined(__AVX2__)
+    for (size_t w = 0; w < n_word; w++) {
+        __m256i lag[STK_LANES_LAGS][2];
+        for (size_t g = 0; g < STK_LANES_LAGS; g++) lag[g][0] = lag[g][1] = _mm256_setzero_si256();
+        for (uint32_t i = 0; i < n; i++) {
+            const uint64_t *row = rows[i] + w;
+            const __m256i add = _mm256_set1_epi8((char)of[i]);
+            add_where(lag[0], row[0], add);
+            add_where(lag[1], row[n_word], add);
+            for (size_t a = 2; a < 4; a++) add_where(lag[2], row[a * n_word], add);
+            for (size_t a = 4; a < 8; a++) add_where(lag[3], row[a * n_word], add);
+        }
+        for (size_t g = 0; g < STK_LANES_LAGS; g++)
+            for (size_t h = 0; h < 2; h++)
+                _mm256_storeu_si256((__m256i *)(void *)(votes + (g * n_word + w) * 64 + h * 32), lag[g][h]);
     }
 #else
     static const uint8_t lag_of[STK_LANES_AHEAD] = {0, 1, 2, 2, 3, 3, 3, 3};
