@@ -158,6 +158,17 @@ static void count_bits(uint64_t planes[N_PLANE][N_WORD], const uint64_t *const *
 }
 #endif
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+/* 32 bits as bytes, 0 or 255. */
+static inline __m256i bytes_of_bits(const char *p) {
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
+    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    int32_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), spread), bit), bit);
+}
+#endif
+
 static void resemble(uint8_t *restrict like, const uint64_t *const *used, uint32_t n_used) {
 #if defined(__AVX512BW__)
     const __m512i low6 = _mm512_set1_epi8(63), four = _mm512_set1_epi8(4);
@@ -170,14 +181,12 @@ static void resemble(uint8_t *restrict like, const uint64_t *const *used, uint32
 #elif defined(__AVX2__)
     uint64_t planes[N_PLANE][N_WORD];
     count_bits(planes, used, n_used);
-    const __m256i low6 = _mm256_set1_epi8(63), bit = _mm256_set1_epi64x((long long)0x8040201008040201);
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i low6 = _mm256_set1_epi8(63);
     for (size_t q = 0; q < STK_LANES_WINDOW; q += 32) {
         __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(like + q));
         x = _mm256_sub_epi8(x, _mm256_and_si256(_mm256_srli_epi16(x, 2), low6));
         for (size_t b = 0; b < N_PLANE; b++) {
-            __m256i bits = _mm256_shuffle_epi8(_mm256_set1_epi32((int)(uint32_t)(planes[b][q / 64] >> q % 64)), spread);
-            __m256i has = _mm256_cmpeq_epi8(_mm256_and_si256(bits, bit), bit);
+            __m256i has = bytes_of_bits((const char *)planes[b] + q / 8);
             x = _mm256_add_epi8(x, _mm256_and_si256(has, _mm256_set1_epi8((char)(4 << b))));
         }
         _mm256_storeu_si256((__m256i *)(void *)(like + q), x);
@@ -260,14 +269,9 @@ static void share(uint8_t *shared, const uint64_t *set, const uint64_t *const *p
 
 #if defined(__AVX2__) && !defined(__AVX512BW__)
 /* sum[e] += add where bit e of 64 is set. */
-static inline void add_where(__m256i sum[2], uint64_t bits, __m256i add) {
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
-    const __m256i spread = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    for (size_t h = 0; h < 2; h++) {
-        __m256i has = _mm256_shuffle_epi8(_mm256_set1_epi32((int)(uint32_t)(bits >> 32 * h)), spread);
-        has = _mm256_cmpeq_epi8(_mm256_and_si256(has, bit), bit);
-        sum[h] = _mm256_add_epi8(sum[h], _mm256_and_si256(has, add));
-    }
+static inline void add_where(__m256i sum[2], const uint64_t *bits, __m256i add) {
+    for (size_t h = 0; h < 2; h++)
+        sum[h] = _mm256_add_epi8(sum[h], _mm256_and_si256(bytes_of_bits((const char *)bits + 4 * h), add));
 }
 #endif
 
@@ -293,10 +297,10 @@ static void vote(uint8_t *votes, const uint64_t *const *rows, const uint8_t *of,
         for (uint32_t i = 0; i < n; i++) {
             const uint64_t *row = rows[i] + w;
             const __m256i add = _mm256_set1_epi8((char)of[i]);
-            add_where(lag[0], row[0], add);
-            add_where(lag[1], row[n_word], add);
-            for (size_t a = 2; a < 4; a++) add_where(lag[2], row[a * n_word], add);
-            for (size_t a = 4; a < 8; a++) add_where(lag[3], row[a * n_word], add);
+            add_where(lag[0], row, add);
+            add_where(lag[1], row + n_word, add);
+            for (size_t a = 2; a < 4; a++) add_where(lag[2], row + a * n_word, add);
+            for (size_t a = 4; a < 8; a++) add_where(lag[3], row + a * n_word, add);
         }
         for (size_t g = 0; g < STK_LANES_LAGS; g++)
             for (size_t h = 0; h < 2; h++)

@@ -137,10 +137,15 @@ static void remember(const stk_recall *r, uint32_t layer, uint64_t token, const 
         for (uint32_t w = 0; w < r->n_word; w++) set[(size_t)WINDOW * r->n_word + w] = set[w];
 }
 
-static uint32_t n_above(const head *h, const uint16_t *places, uint32_t n, uint32_t bound) {
-    uint32_t n_more = 0;
-    for (uint32_t i = 0; i < n; i++) n_more += h->likeness[places[i]] > bound;
-    return n_more;
+/* The least bound, of at least *bound, that at most MATCHES of the places are above; returns how many are. */
+static uint32_t raise_bound(const head *h, const uint16_t *places, uint32_t n, uint32_t *bound) {
+    uint16_t n_of[4][UINT8_MAX + 1]; /* places by likeness: four at a time, as one after the other would wait for one another */
+    memset(n_of, 0, sizeof n_of);
+    for (uint32_t i = 0; i < n; i++) n_of[i % 4][h->likeness[places[i]]]++;
+    for (uint32_t n_more = n;; ++*bound) {
+        for (uint32_t j = 0; j < 4; j++) n_more -= n_of[j][*bound];
+        if (n_more <= STK_RECALL_MATCHES) return n_more;
+    }
 }
 
 /* The likest tokens, of equal ones the latest; listed from the latest on. Nothing here can be foreseen, hence no branches. */
@@ -148,8 +153,8 @@ static void find_matches(stk_recall *r) {
     head *h = &r->h;
     uint8_t least;
     uint32_t n = r->lanes->likest(h->likeness, STK_RECALL_MATCHES, r->likest, &least), bound = least;
-    uint32_t now = (uint32_t)((h->n_token - 1) % WINDOW), n_more, n_match = 0, n_before = 0;
-    while ((n_more = n_above(h, r->likest, n, bound)) > STK_RECALL_MATCHES) bound++;
+    uint32_t now = (uint32_t)((h->n_token - 1) % WINDOW), n_match = 0, n_before = 0;
+    uint32_t n_more = raise_bound(h, r->likest, n, &bound);
     uint32_t n_equal = STK_RECALL_MATCHES - n_more; /* that may still be taken */
     for (uint32_t i = 0; i < n; i++) n_before += r->likest[i] < now;
     for (uint32_t i = 0; i < n; i++) {
@@ -205,6 +210,7 @@ uint32_t stk_recall_matches(stk_recall *r, uint32_t layer, uint16_t likeness[STK
         for (uint32_t i = 0; i < n; i++) {
             const uint64_t *next = r->past[i] + (size_t)N_ROW * r->n_word;
             __builtin_prefetch(next);
+            __builtin_prefetch(next + AHEAD / 2 * r->n_word);
             __builtin_prefetch(next + AHEAD * r->n_word);
         }
     return n;
