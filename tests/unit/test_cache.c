@@ -432,36 +432,6 @@ Test(cache, a_failing_policy_leaves_no_unread_expert) {
     }
 }
 
-/* Events, prefetches, drops, more experts than slots: the same decisions and the same state, whichever way a policy is asked. */
-Test(cache, replacing_in_one_call_is_the_same_as_in_three) {
-    stk_policy_ops ops = stk_policy_lru;
-    ops.replace = NULL;
-    for (uint32_t n_slot = 3; n_slot <= 40; n_slot += 37) {
-        const stk_cache_class class = {.n_slot = n_slot, .n_transit = 8};
-        stk_cache_config config = config_of(64, 3, &class);
-        stk_cache *one = open_cache(&config);
-        config.ops = &ops;
-        stk_cache *three = open_cache(&config);
-        static model_input in;
-        uint64_t rng = 7;
-        for (uint32_t step = 0; step < 3000; step++) {
-            const stk_decision *a, *b;
-            stk_decision c, d;
-            model_random_event(&in, &rng, 64, 3, 1 + step);
-            int n = stk_cache_event(one, 0, &in.event, &a);
-            cr_assert_eq(n, stk_cache_event(three, 0, &in.event, &b));
-            cr_assert_geq(n, 0);
-            cr_assert_eq(memcmp(a, b, (size_t)n * sizeof *a), 0, "step %u", step);
-            uint32_t key = (uint32_t)(rng >> 40) % 64;
-            if (step > 1000 && step % 3 == 0) cr_assert_eq(stk_cache_prefetch(one, key, &c), stk_cache_prefetch(three, key, &d));
-            if (step % 50 == 0) cr_assert_eq(stk_cache_drop(one, key), stk_cache_drop(three, key));
-            cr_assert_eq(stk_cache_hash(one), stk_cache_hash(three), "step %u", step);
-        }
-        stk_cache_close(&one);
-        stk_cache_close(&three);
-    }
-}
-
 Test(cache, events_and_prefetches_allocate_nothing) {
     if (!ALLOC_COUNTED) cr_skip_test("the sanitizer has its own malloc");
     const stk_cache_class class = {.n_slot = 40};

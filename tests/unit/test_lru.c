@@ -1,7 +1,9 @@
 /* lru: the order that its head comment promises. */
 #include <criterion/criterion.h>
+#include <string.h>
 
 #include "cache/policies.h"
+#include "tests/cache_model.h"
 
 static const stk_policy_ops *const lru = &stk_policy_lru;
 static stk_policy *p;
@@ -82,4 +84,37 @@ Test(lru, ranks_of_an_earlier_event_mean_nothing) {
     touch(1, (const uint32_t[]){1}, (const uint32_t[]){1});
     insert(2, STK_WHY_DEMAND);
     expect(2, (const uint32_t[]){1, 2});
+}
+
+/* Events, prefetches, drops, more experts than slots: the same decisions and the same state, whichever way a policy is asked. */
+Test(lru, replacing_in_one_call_is_the_same_as_in_three) {
+    stk_policy_ops ops = stk_policy_lru;
+    ops.replace = NULL;
+    const uint32_t layer_class = 0;
+    for (uint32_t n_slot = 3; n_slot <= 40; n_slot += 37) {
+        const stk_cache_class class = {.n_slot = n_slot, .n_transit = 8};
+        stk_cache_config config = {
+            .n_layer = 1, .n_expert = 64, .k = 3, .n_class = 1, .classes = &class, .layer_class = &layer_class, .policy = "lru"};
+        stk_cache *one, *three;
+        cr_assert_eq(stk_cache_open(&one, &config), 0);
+        config.ops = &ops;
+        cr_assert_eq(stk_cache_open(&three, &config), 0);
+        static model_input in;
+        uint64_t rng = 7;
+        for (uint32_t step = 0; step < 3000; step++) {
+            const stk_decision *a, *b;
+            stk_decision c, d;
+            model_random_event(&in, &rng, 64, 3, 1 + step);
+            int n = stk_cache_event(one, 0, &in.event, &a);
+            cr_assert_eq(n, stk_cache_event(three, 0, &in.event, &b));
+            cr_assert_geq(n, 0);
+            cr_assert_eq(memcmp(a, b, (size_t)n * sizeof *a), 0, "step %u", step);
+            uint32_t key = (uint32_t)(rng >> 40) % 64;
+            if (step > 1000 && step % 3 == 0) cr_assert_eq(stk_cache_prefetch(one, key, &c), stk_cache_prefetch(three, key, &d));
+            if (step % 50 == 0) cr_assert_eq(stk_cache_drop(one, key), stk_cache_drop(three, key));
+            cr_assert_eq(stk_cache_hash(one), stk_cache_hash(three), "step %u", step);
+        }
+        stk_cache_close(&one);
+        stk_cache_close(&three);
+    }
 }
