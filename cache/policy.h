@@ -61,7 +61,8 @@ typedef struct stk_policy_ops {
      * until evicted is called. */
     int (*would_leave)(stk_policy *p, const uint64_t *busy, uint32_t *key);
     /* victim, evicted of what it says, and inserted of `key` on demand, in one; 0 when all are busy, and nothing was done. NULL:
-     * the three are called. For what every miss asks, three calls and their checks cost more than the decision. */
+     * the three are called (so in a policy made of this one with a victim of its own). For what every miss asks, three calls and
+     * their checks cost more than the decision. */
     int (*replace)(stk_policy *p, const uint64_t *busy, uint32_t key, uint32_t *victim);
     /* The whole state as bytes. save returns the number needed, which stays the same until resized, and writes all of it or,
      * where cap is less, nothing. load replaces the state, residents included, and trusts nothing: STK_EFORMAT leaves it as it

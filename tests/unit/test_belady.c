@@ -81,6 +81,7 @@ static void check(uint64_t seed, const char *name, bool bypass, uint32_t most) {
     static const uint32_t layer_class[1];
     uint64_t rng = seed, best = 0;
     stk_policy_ops scripted = stk_policy_lru;
+    scripted.replace = NULL;
     scripted.victim = scripted_victim;
     scripted.admit = bypass ? scripted_admit : NULL;
     may_wait = bypass;
