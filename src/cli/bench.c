@@ -271,6 +271,7 @@ static int open_engine(bench *b) {
     int rc = cli_session_open_model(&b->session, s->model);
     if (rc == CLI_OK && s->svg && stk_model_owns_file(b->session.model, s->svg))
         rc = cli_fail(CLI_USAGE, "bench", "--svg %s: that is a file of the model; name another", s->svg);
+    if (rc == CLI_OK && s->svg) rc = cli_try_file(s->svg, "drawing");
     if (rc == CLI_OK) rc = cli_session_open_engine(&b->session, s, b->n_ctx, b->n_batch, 1);
     if (rc) return rc;
     b->tokens = malloc(b->n_ctx * sizeof *b->tokens);

@@ -221,6 +221,20 @@ static bool write_all(int fd, const char *data, size_t bytes) {
     return true;
 }
 
+int cli_try_file(const char *path, const char *what) {
+    struct stat st;
+    char *real = realpath(path, NULL), *name = NULL;
+    const char *at = real ? real : path;
+    bool direct = stat(at, &st) == 0 && !S_ISREG(st.st_mode);
+    if (!direct && asprintf(&name, "%s.XXXXXX", at) < 0) name = NULL;
+    int fd = direct ? open(at, O_WRONLY | O_CLOEXEC) : name ? mkstemp(name) : -1, error = errno;
+    if (fd >= 0) close(fd);
+    if (fd >= 0 && !direct) unlink(name);
+    free(name);
+    free(real);
+    return fd >= 0 ? CLI_OK : cli_fail(CLI_FAILED, what, "%s: %s", path, strerror(error));
+}
+
 int cli_write_file(const char *path, const char *what, const void *data, size_t bytes) {
     struct stat st;
     char *real = realpath(path, NULL), *name = NULL; /* of a link, what it names is replaced */

@@ -72,6 +72,8 @@ int cli_buffer_add(cli_buffer *buffer, const void *data, size_t bytes);
 /* Reads a file whole; path NULL: stdin. CLI_OK, or an exit code after a message. */
 int cli_read_file(cli_buffer *buffer, const char *path);
 
+/* Whether cli_write_file could write there, known before the work whose results it is for; leaves nothing behind. */
+int cli_try_file(const char *path, const char *what);
 /* Writes a file whole or not at all: beside it first, then under its name (a device is written to directly). `what` is for
  * messages. CLI_OK, or CLI_FAILED after a message. */
 int cli_write_file(const char *path, const char *what, const void *data, size_t bytes);

@@ -293,6 +293,7 @@ int cli_replay(const cli_settings *s) {
         int opened = stk_model_open(&model, s->model);
         if (opened < 0) rc = cli_fail_stk(opened, "opening the model");
     }
+    if (rc == CLI_OK && s->csv) rc = cli_try_file(s->csv, "figures by layer");
     if (rc == CLI_OK && s->csv) rc = layers_open(s, &f.detail);
     if (rc == CLI_OK) rc = cli_timeline_open(&timeline, s, model, 0, "step");
     if (rc == CLI_OK) rc = replay_both(s, model, timeline.work, &f, &cold);

@@ -60,8 +60,7 @@ int cli_timeline_open(cli_timeline *t, const cli_settings *s, const stk_model *m
     uint64_t room = steps * WORK_PER_TOKEN;
     int opened = stk_timeline_open(&t->work, room < MOST_WORK ? room : MOST_WORK, from, steps);
     if (opened < 0) return cli_fail_stk(opened, "--timeline");
-    rc = cli_write_file(t->path, "timeline", "{}\n", 3); /* a name that cannot be written is better known now */
-    return rc;
+    return cli_try_file(t->path, "timeline");
 }
 
 void cli_timeline_close(cli_timeline *t) {

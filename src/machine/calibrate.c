@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "src/text_file.h"
 
 enum {
     SAMPLES = 3,
@@ -236,6 +237,7 @@ int stk_calibrate(const stk_model *model, const stk_calibrate_options *options, 
     STK_TRY(take_options(&o, options));
     if (model && stk_model_owns_file(model, path))
         return stk_fail(STK_EINVAL, "%s: that is a file of the model; name another", path);
+    STK_TRY(stk_text_file_try(path, "cost file"));
     stk_cost_file *file = calloc(1, sizeof *file);
     if (!file) return stk_fail(STK_ENOMEM, "out of memory");
     uint32_t mxcsr = stk_mxcsr_set();

@@ -3,13 +3,13 @@
 
 #include <cjson/cJSON.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "src/text_file.h"
 
 enum { VERSION = 1, MAX_BYTES = 1 << 20 };
 static const double most_number = 1e18;
@@ -154,31 +154,6 @@ static int get_all(const cJSON *root, stk_cost_file *f) {
     return get_model(root, f);
 }
 
-/* The whole file, 0-terminated; *out is the caller's to free. */
-static int read_all(const char *path, char **out, size_t *bytes) {
-    *out = NULL;
-    FILE *file = fopen(path, "re");
-    if (!file) return stk_fail_errno(errno, "cost file %s", path);
-    char *text = malloc(MAX_BYTES + 1);
-    size_t n = text ? fread(text, 1, MAX_BYTES + 1, file) : 0;
-    int error = ferror(file) ? (errno ? errno : EIO) : 0;
-    fclose(file);
-    int rc = STK_OK;
-    if (!text)
-        rc = stk_fail(STK_ENOMEM, "out of memory");
-    else if (error)
-        rc = stk_fail_errno(error, "cost file %s", path);
-    else if (n > MAX_BYTES)
-        rc = stk_fail(STK_EFORMAT, "cost file %s: more than %d bytes, that is none", path, MAX_BYTES);
-    if (rc < 0) {
-        free(text);
-        return rc;
-    }
-    *out = text;
-    *bytes = n;
-    return STK_OK;
-}
-
 int stk_cost_file_probe(const char *path, bool *is_one) {
     char head[64];
     FILE *file = fopen(path, "re");
@@ -199,7 +174,7 @@ int stk_cost_file_load(const char *path, stk_cost_file *out) {
     size_t bytes = 0;
     memset(out, 0, sizeof *out);
     const char *known = access(path, F_OK) == 0 ? NULL : stk_machine_text(path, &bytes);
-    if (!known) STK_TRY(read_all(path, &text, &bytes));
+    if (!known) STK_TRY(stk_text_file_load(path, "cost file", MAX_BYTES, &text, &bytes));
     cJSON *root = cJSON_ParseWithLength(known ? known : text, bytes);
     if (!known) free(text);
     int rc = root ? get_all(root, out) : stk_fail(STK_EFORMAT, "it cannot be parsed as JSON");
@@ -282,33 +257,9 @@ static char *print_all(const stk_cost_file *f) {
     return text;
 }
 
-/* Writes all, to the disk as well: a name must never stand for a file that is not there yet. */
-static int write_text(int fd, const char *text) {
-    for (size_t bytes = strlen(text); bytes > 0;) {
-        ssize_t n = write(fd, text, bytes);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n < 0 ? errno : EIO;
-        text += n;
-        bytes -= (size_t)n;
-    }
-    return fchmod(fd, 0644) < 0 || fsync(fd) < 0 ? errno : 0;
-}
-
 int stk_cost_file_save(const char *path, const stk_cost_file *file) {
-    char *text = print_all(file), *name = NULL;
-    int rc = STK_OK;
-    if (!text || asprintf(&name, "%s.XXXXXX", path) < 0) {
-        cJSON_free(text);
-        return stk_fail(STK_ENOMEM, "out of memory");
-    }
-    int fd = mkstemp(name), error = fd < 0 ? errno : write_text(fd, text);
-    if (fd >= 0 && close(fd) < 0 && !error) error = errno;
-    if (!error && rename(name, path) < 0) error = errno;
-    if (error) {
-        if (fd >= 0) unlink(name);
-        rc = stk_fail_errno(error, "cost file %s", path);
-    }
-    free(name);
+    char *text = print_all(file);
+    int rc = text ? stk_text_file_save(path, "cost file", text, strlen(text)) : stk_fail(STK_ENOMEM, "out of memory");
     cJSON_free(text);
     return rc;
 }

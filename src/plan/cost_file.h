@@ -75,7 +75,8 @@ int stk_cost_file_probe(const char *path, bool *is_one) STK_CHECKED;
 /* A path, or the name of a known machine (stk_cost_machine) where there is no such file. Errors: STK_EIO (missing, unreadable),
  * STK_EFORMAT (names the file and the field), STK_ENOMEM. */
 int stk_cost_file_load(const char *path, stk_cost_file *out) STK_CHECKED;
-/* Errors: STK_EIO, STK_ENOSPC, STK_ENOMEM; the file that stood there stays then. */
+/* Errors: STK_EINVAL (something that is no regular file stands there), STK_EIO, STK_ENOSPC, STK_ENOMEM; the file that stood there
+ * stays then. */
 int stk_cost_file_save(const char *path, const stk_cost_file *file) STK_CHECKED;
 
 /*

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "src/model/shape.h"
+#include "src/text_file.h"
 
 void stk_tune_options_default(stk_tune_options *o, size_t struct_bytes) {
     stk_struct_give(o, struct_bytes, &(stk_tune_options){0}, sizeof *o);
@@ -227,8 +228,16 @@ static int save(stk_tuning *t, const stk_tune_list *list, uint32_t best, const d
 
 /* ---- All of it ----------------------------------------------------------------------------------------------------------- */
 
+/* A search takes minutes: a name that cannot be written is known before it. */
+static int try_outputs(const stk_tune_options *o) {
+    if (o->profile) STK_TRY(stk_text_file_try(o->profile, "profile"));
+    if (o->report) STK_TRY(stk_text_file_try(o->report, "report"));
+    return o->state ? stk_text_file_try(o->state, "state of tuning") : STK_OK;
+}
+
 static int tune(stk_tuning *t, stk_tune_list *list, stk_tune_result *r) {
     double margins[STK_TUNE_PARTS] = {0};
+    STK_TRY(try_outputs(&t->o));
     STK_TRY(stk_tune_traces_open(&t->traces, t->o.progress, t->o.progress_user));
     STK_TRY(check_model(t));
     STK_TRY(take_budget(t));

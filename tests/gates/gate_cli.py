@@ -11,7 +11,7 @@ import struct
 import subprocess
 import time
 
-from harness import DATA, EMBER, STOKER, WORK, check, expect, finish, stoker
+from harness import DATA, EMBER, STOKER, TESTS, WORK, check, expect, finish, stoker
 
 PROMPT = 'Once upon a time there was a little girl who'
 USAGE, FAILED = 2, 1
@@ -294,6 +294,21 @@ def nothing_printed(r, word):
     expect(r.out == b'', f'it printed {r.out!r} first')
 
 
+def known_before():
+    """A file that cannot be written is known before the minutes of work that it is for."""
+    no, trace = WORK / 'no' / 'x', TESTS.parent / 'traces' / 'samples' / 'gemma.route.csv.zst'
+    for args in (('bench', '-m', EMBER, '-p', '16', '-n', '4', '-r', '1', '--svg', no), ('doctor', '--calibrate', '-o', no), ('tune', trace, '--fraction', '0.2', '-o', no),
+                 ('tune', trace, '--fraction', '0.2', '-o', WORK / 'known.profile', '--report', no), ('tune', trace, '--fraction', '0.2', '-o', WORK / 'known.profile', '--state', no),
+                 ('replay', trace, '--fraction', '0.2', '--csv', no), (*GENERATE, '-n', '2', '--timeline', no)):
+        started = time.monotonic()
+        r = stoker(*args)
+        last_message(r, FAILED, 'No such file')
+        expect('tuning [' not in r.text() and 'tok/s' not in r.text(), f'{args[0]}: {r.text()[-200:]!r}')
+        expect(args[0] == 'doctor' or not r.out, f'{args[0]} printed {r.out[:100]!r}')
+        expect(time.monotonic() - started < 10, f'{args[0]} took {time.monotonic() - started:.0f} s')
+    expect(not (WORK / 'known.profile').exists(), 'a profile was left')
+
+
 def outputs():
     check('cli | head -1: run', closed_pipe, (*GENERATE, '--ignore-eos', '-c', '5000'))
     check('cli | head -1: inspect', closed_pipe, ('inspect', EMBER, '--tensors'))
@@ -306,6 +321,7 @@ def outputs():
     check('cli --trace on a disk that fills up', filling_disk)
     check('cli --trace on a disk that has no room for its head', no_room)
     check('cli --warm in no directory', lambda: nothing_printed(stoker(*GENERATE, '-n', '2', '--warm', WORK / 'no' / 'x'), 'No such file'))
+    check('cli: files in no directory are known before the work', known_before)
     check('cli --trace in no directory', lambda: last_message(stoker(*GENERATE, '-n', '2', '--trace', WORK / 'no' / 'x'), FAILED, 'No such file'))
 
 

@@ -114,7 +114,7 @@ Test(cost_file, a_file_that_cannot_be_written_changes_nothing, .init = setup, .f
     snprintf(bad, sizeof bad, "%s/none/cost.json", dir);
     cr_assert_eq(stk_cost_file_save(bad, &f), STK_EIO);
     cr_assert_not_null(strstr(stk_error_detail(), bad));
-    cr_assert_eq(stk_cost_file_save(dir, &f), STK_EIO, "a directory is no file");
+    cr_assert_eq(stk_cost_file_save(dir, &f), STK_EINVAL, "a directory is no file");
     DIR *d = opendir(dir);
     for (struct dirent *e; (e = readdir(d));) cr_assert_eq(e->d_name[0], '.', "%s was left", e->d_name);
     closedir(d);
