@@ -76,9 +76,9 @@ static uint32_t lowest(const float *x, const float *bar, uint32_t n, float *leas
 }
 
 static void fade(float *fading, const uint64_t *set, const float *add, uint32_t n) {
+#if defined(__AVX512BW__)
     for (size_t f = 0; f < STK_LANES_FADING; f++, fading += n) {
         if (!(add[f] > 0)) continue;
-#if defined(__AVX512BW__)
         const __m512 by = _mm512_set1_ps(add[f]);
         for (size_t i = 0; i < n; i += 16) {
             uint16_t bits;
@@ -86,11 +86,21 @@ static void fade(float *fading, const uint64_t *set, const float *add, uint32_t 
             __m512 x = _mm512_loadu_ps(fading + i);
             _mm512_storeu_ps(fading + i, _mm512_mask_add_ps(x, bits, x, by));
         }
-#else
-        for (uint32_t w = 0; w < n / 64; w++)
-            for (uint64_t bits = set[w]; bits; bits &= bits - 1) fading[w * 64 + (uint32_t)__builtin_ctzll(bits)] += add[f];
-#endif
     }
+#else
+    float by[STK_LANES_FADING], *row[STK_LANES_FADING];
+    uint32_t n_row = 0;
+    for (size_t f = 0; f < STK_LANES_FADING; f++) {
+        by[n_row] = add[f];
+        row[n_row] = fading + f * n;
+        n_row += add[f] > 0;
+    }
+    for (uint32_t w = 0; w < n / 64; w++)
+        for (uint64_t bits = set[w]; bits; bits &= bits - 1) {
+            uint32_t e = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            for (uint32_t f = 0; f < n_row; f++) row[f][e] += by[f];
+        }
+#endif
 }
 
 static void weigh(float *out, const float *fading, const uint8_t *votes, const float *w, uint32_t n) {
@@ -138,7 +148,7 @@ static float dot(const float *a, const float *b, uint32_t n) {
 static const uint64_t spread_bits[256] = {SPREAD64(0), SPREAD64(64), SPREAD64(128), SPREAD64(192)};
 #endif
 
-#if !defined(__AVX512BW__)
+#if !defined(__AVX2__)
 enum { N_PLANE = 4 };
 
 /* How many rows have each bit, as binary numbers that stand upright. */
@@ -167,6 +177,36 @@ static inline __m256i bytes_of_bits(const char *p) {
     memcpy(&bits, p, sizeof bits);
     return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), spread), bit), bit);
 }
+
+/* As resemble, of at most 7 rows with 3 planes, of at most 15 with 4: how many rows have each bit, as binary numbers that stand
+ * upright. */
+static inline __attribute__((always_inline)) void resemble_planes(uint8_t *like, const uint64_t *const *used, uint32_t n_used,
+                                                                  const size_t n_plane) {
+    const __m256i low6 = _mm256_set1_epi8(63);
+    for (size_t w = 0; w < N_WORD; w += 4) {
+        __m256i planes[4];
+        char halves[4][32];
+        for (size_t b = 0; b < n_plane; b++) planes[b] = _mm256_setzero_si256();
+        for (uint32_t i = 0; i < n_used; i++) {
+            __m256i carry = _mm256_loadu_si256((const __m256i *)(const void *)(used[i] + w));
+            for (size_t b = 0; b < n_plane; b++) {
+                __m256i both = _mm256_and_si256(planes[b], carry);
+                planes[b] = _mm256_xor_si256(planes[b], carry);
+                carry = both;
+            }
+        }
+        for (size_t b = 0; b < n_plane; b++) _mm256_storeu_si256((__m256i *)(void *)halves[b], planes[b]);
+        for (size_t h = 0; h < 32; h += 4) {
+            __m256i *at = (__m256i *)(void *)(like + w * 64 + h * 8), x = _mm256_loadu_si256(at);
+            x = _mm256_sub_epi8(x, _mm256_and_si256(_mm256_srli_epi16(x, 2), low6));
+            for (size_t b = 0; b < n_plane; b++) {
+                __m256i has = bytes_of_bits(halves[b] + h);
+                x = _mm256_add_epi8(x, _mm256_and_si256(has, _mm256_set1_epi8((char)(4 << b))));
+            }
+            _mm256_storeu_si256(at, x);
+        }
+    }
+}
 #endif
 
 static void resemble(uint8_t *restrict like, const uint64_t *const *used, uint32_t n_used) {
@@ -179,18 +219,10 @@ static void resemble(uint8_t *restrict like, const uint64_t *const *used, uint32
         _mm512_storeu_si512(like + w * 64, x);
     }
 #elif defined(__AVX2__)
-    uint64_t planes[N_PLANE][N_WORD];
-    count_bits(planes, used, n_used);
-    const __m256i low6 = _mm256_set1_epi8(63);
-    for (size_t q = 0; q < STK_LANES_WINDOW; q += 32) {
-        __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(like + q));
-        x = _mm256_sub_epi8(x, _mm256_and_si256(_mm256_srli_epi16(x, 2), low6));
-        for (size_t b = 0; b < N_PLANE; b++) {
-            __m256i has = bytes_of_bits((const char *)planes[b] + q / 8);
-            x = _mm256_add_epi8(x, _mm256_and_si256(has, _mm256_set1_epi8((char)(4 << b))));
-        }
-        _mm256_storeu_si256((__m256i *)(void *)(like + q), x);
-    }
+    if (n_used < 8)
+        resemble_planes(like, used, n_used, 3);
+    else
+        resemble_planes(like, used, n_used, 4);
 #else
     uint64_t planes[N_PLANE][N_WORD];
     count_bits(planes, used, n_used);

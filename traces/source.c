@@ -245,7 +245,9 @@ static int renumber(stk_source *s, stk_trace_record *r) {
 static void count_event(stk_source *s, const stk_event *e) {
     s->end.n_event++;
     s->end.n_lookup += e->n_distinct;
-    for (uint32_t i = 0; i < e->n_distinct; i++) s->end.n_pair += e->counts[i];
+    uint64_t n_pair = 0;
+    for (uint32_t i = 0; i < e->n_distinct; i++) n_pair += e->counts[i];
+    s->end.n_pair += n_pair;
 }
 
 /* The running file is done: 1 when the next one is open, 0 when there is none. */

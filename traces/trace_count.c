@@ -11,22 +11,23 @@ enum { COUNT_EXPERTS = 1024 }; /* most of a layer for counting one token by bits
 int stk_trace_count_open(trace_count *c, uint32_t n_expert) {
     c->distinct = calloc(n_expert, sizeof *c->distinct);
     c->counts = calloc(n_expert, sizeof *c->counts);
+    c->ones = calloc(n_expert, sizeof *c->ones);
     c->scratch = calloc(n_expert, sizeof *c->scratch);
-    return c->distinct && c->counts && c->scratch ? 0 : stk_fail(STK_ENOMEM, "out of memory");
+    if (!c->distinct || !c->counts || !c->ones || !c->scratch) return stk_fail(STK_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < n_expert; i++) c->ones[i] = 1;
+    return 0;
 }
 
 void stk_trace_count_close(trace_count *c) {
     free(c->distinct);
     free(c->counts);
+    free(c->ones);
     free(c->scratch);
 }
 
 /* The bits of one word as experts from `first` on. */
 static uint32_t put_bits(trace_count *c, uint32_t at, uint64_t bits, uint32_t first) {
-    for (; bits; bits &= bits - 1) {
-        c->distinct[at] = (uint16_t)(first + (uint32_t)__builtin_ctzll(bits));
-        c->counts[at++] = 1;
-    }
+    for (; bits; bits &= bits - 1) c->distinct[at++] = (uint16_t)(first + (uint32_t)__builtin_ctzll(bits));
     return at;
 }
 
@@ -78,12 +79,15 @@ static uint32_t count_many(trace_count *c, const uint16_t *ids, size_t n_id, uin
 void stk_trace_count(trace_count *c, stk_event *event) {
     size_t n_id = (size_t)event->n_tok * event->k;
     uint32_t n = UINT32_MAX;
+    event->counts = c->ones;
     if (event->n_tok == 1 && event->n_expert <= 128)
         n = count_small(c, event->ids, event->k);
     else if (event->n_tok == 1 && event->n_expert <= COUNT_EXPERTS)
         n = count_token(c, event->ids, event->k);
-    if (n == UINT32_MAX) n = count_many(c, event->ids, n_id, event->n_expert);
+    if (n == UINT32_MAX) {
+        n = count_many(c, event->ids, n_id, event->n_expert);
+        event->counts = c->counts;
+    }
     event->n_distinct = n;
     event->distinct = c->distinct;
-    event->counts = c->counts;
 }

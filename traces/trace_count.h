@@ -12,6 +12,7 @@
 typedef struct trace_count {
     uint16_t *distinct; /* [n_expert] */
     uint32_t *counts;   /* [n_expert] */
+    uint32_t *ones;     /* [n_expert] the counts of one token */
     uint32_t *scratch;  /* [n_expert] all 0 */
 } trace_count;
 

@@ -45,20 +45,18 @@ bool stk_tally_step(stk_tally *t, const stk_trace_step *step) {
     return t->n_sequence > before;
 }
 
-/* Whether an expert was missed cannot be foreseen, hence no branch on it. A byte that is stored could change whatever `t` holds
- * for all the compiler knows, hence locals. */
+/* Hits come first, and of them there is nothing to note. A byte that is stored could change whatever `t` holds for all the
+ * compiler knows, hence locals. */
 void stk_tally_event(stk_tally *t, uint32_t layer, const stk_decision *list, uint32_t n) {
     stk_replay_count *c = &t->layers[layer][t->phase];
     const uint64_t *expert_read_bytes = t->expert_read_bytes;
     uint8_t *read = t->read, by = (uint8_t)(1 + t->phase);
     uint64_t n_miss = 0, n_evict = 0, read_bytes = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t key = list[i].key;
-        uint64_t miss = list[i].kind != STK_HIT;
-        n_miss += miss;
+    for (uint32_t i = 0; i < n; i++) n_miss += list[i].kind != STK_HIT;
+    for (uint32_t i = n - (uint32_t)n_miss; i < n; i++) {
         n_evict += list[i].victim != STK_NO_KEY;
-        read_bytes += expert_read_bytes[key] & (0 - miss);
-        read[key] = miss ? by : read[key];
+        read_bytes += expert_read_bytes[list[i].key];
+        read[list[i].key] = by;
     }
     c->n_event++;
     c->n_lookup += n;
