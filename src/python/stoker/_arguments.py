@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes as c
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 from .errors import InvalidArgumentError
@@ -30,6 +30,8 @@ def logits_flags(logits: Union[str, Sequence[bool], None], n: int) -> Any:
         if logits != "all":
             raise InvalidArgumentError(f"logits='{logits}'; there are 'last', 'all', and a flag for each token")
         return (c.c_uint8 * n)(*([1] * n))
+    if not isinstance(logits, Iterable):
+        raise TypeError(f"logits are 'last', 'all' or a flag for each token, not {logits!r}")
     flags = [1 if flag else 0 for flag in logits]
     if len(flags) != n:
         raise InvalidArgumentError(f"logits has {len(flags)} entries for {n} tokens")

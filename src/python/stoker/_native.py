@@ -19,6 +19,7 @@ from typing import Any, Callable, Optional
 
 from . import _structs as s
 from .errors import LibraryError, error_of
+from .units import as_call
 
 ABI_VERSION = 2
 ENVIRONMENT = "STOKER_LIBRARY"
@@ -223,6 +224,7 @@ class Callbacks:
 
     def progress(self, function: Optional[Callable[[str, int, int], object]]) -> Any:
         """A stk_progress_fn. A function that returns False, or raises, cancels the work."""
+        as_call(function, "progress")
         if function is None:
             return s.ProgressFn()
 

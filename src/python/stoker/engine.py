@@ -25,7 +25,7 @@ from .errors import InvalidArgumentError, StateError
 from .model import Ids, Model, PathLike, encode_path, from_struct, ids_array
 from .profile import Profile
 from .timeline import Timeline
-from .units import as_int, parse_bytes
+from .units import as_int, as_text, parse_bytes
 
 if TYPE_CHECKING:
     from .session import Session
@@ -159,27 +159,27 @@ class Engine(Handle):
             o.ram_bytes = parse_bytes(ram)
             o.seed = as_int(seed, "seed", high=2**64 - 1)
             if io is not None:
-                o.io = io.encode()
+                o.io = as_text(io, "io")
             o.n_cpu_layers = as_int(n_cpu_layers, "n_cpu_layers")
             if vram is not None:
                 o.vram_bytes = _NO_VRAM if vram == 0 else parse_bytes(vram)
             if device is not None:
-                o.device = device.encode()
+                o.device = as_text(device, "device")
             if vram_policy is not None:
-                o.vram_policy = vram_policy.encode()
+                o.vram_policy = as_text(vram_policy, "vram_policy")
             if mode is not None:
-                o.mode = mode.encode()
+                o.mode = as_text(mode, "mode")
             if uses_from is not None:
                 o.uses_from = encode_path(uses_from)
             o.predict_depth = as_int(predict_depth, "predict_depth")
             if scope is not None:
-                o.scope = scope.encode()
+                o.scope = as_text(scope, "scope")
             if profile is not None:
                 o.profile = encode_path(profile)
             if cost is not None:
                 o.cost = encode_path(cost)
             if cpu is not None:
-                o.cpu = cpu.encode()
+                o.cpu = as_text(cpu, "cpu")
             if trace is not None:
                 o.trace = encode_path(trace)
             if warm is not None:

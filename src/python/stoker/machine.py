@@ -10,7 +10,7 @@ from typing import Callable, Optional, Union
 from . import _structs as s
 from ._native import Callbacks, _text, check, lib
 from .model import Model, PathLike, encode_path, from_struct
-from .units import as_int, parse_bytes
+from .units import as_int, as_text, parse_bytes
 
 _LEVELS = {0: "ok", 1: "note", 2: "problem"}
 
@@ -73,7 +73,7 @@ def measure_limits(threads: int = 0, cpu: Optional[str] = None) -> Limits:
     :param cpu: the most that kernels may use: "ref", "avx2", "avxvnni", "avx512".
     """
     limits = s.LimitsStruct()
-    check(lib().stk_measure_limits(c.byref(limits), as_int(threads, "threads"), cpu.encode() if cpu is not None else None))
+    check(lib().stk_measure_limits(c.byref(limits), as_int(threads, "threads"), as_text(cpu, "cpu") if cpu is not None else None))
     return from_struct(Limits, limits)
 
 
@@ -117,9 +117,9 @@ def calibrate(
     o.n_threads = as_int(threads, "threads")
     o.ram_bytes = parse_bytes(ram)
     if cpu is not None:
-        o.cpu = cpu.encode()
+        o.cpu = as_text(cpu, "cpu")
     if io is not None:
-        o.io = io.encode()
+        o.io = as_text(io, "io")
     o.progress = callbacks.progress(progress)
     target = encode_path(path)
     with ExitStack() as stack:

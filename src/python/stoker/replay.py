@@ -25,7 +25,7 @@ from .model import Model, PathLike, encode_path
 from .policy import Events
 from .timeline import Timeline
 from .trace import Trace
-from .units import as_int, parse_bytes
+from .units import as_call, as_int, as_text, parse_bytes
 
 _SCOPES: dict[Optional[str], int] = {"global": 0, "layer": 1, None: 2}
 _RESETS: dict[Optional[str], int] = {"none": 0, "sequence": 1}
@@ -45,6 +45,8 @@ class ReplayResult:
     :param n_slot: slots of all sizes that the cache had, and their bytes, ram_bytes.
     :param prefill: counters of the steps that read a prompt; `decode`, of the others.
     :param predicted: how predictions 1, 2 and 3 layers ahead did, where a predictor was asked; see `recall`.
+    :param vram_bytes: of the slots of a "vram" tier; `tiers_prefill` and `tiers_decode`: where experts lay and were computed, what
+        moved and how long each queue worked, None without that tier.
     :param layers: figures by layer, a structured array [n_layer] of `layer` (its number in the model), `n_slot`, and n_event, n_lookup,
         n_hit, n_miss, n_evict, bytes, read_bytes of both phases together.
     """
@@ -59,6 +61,9 @@ class ReplayResult:
     decode: s.ReplayCount = field(compare=False)
     layers: Any = field(compare=False)
     predicted: tuple[s.PredictCount, ...] = field(compare=False, default=())
+    vram_bytes: int = 0
+    tiers_prefill: Optional[s.ReplayTiers] = field(compare=False, default=None)
+    tiers_decode: Optional[s.ReplayTiers] = field(compare=False, default=None)
 
     @property
     def recall(self) -> float:
@@ -93,6 +98,9 @@ def replay(
     ram: Union[int, str, None] = None,
     slots: int = 0,
     fraction: float = 0,
+    tiers: Optional[Mapping[str, Union[int, str]]] = None,
+    mode: Optional[str] = None,
+    uses_from: Optional[PathLike] = None,
     scope: Optional[str] = None,
     reset: str = "none",
     io: Optional[str] = None,
@@ -119,6 +127,10 @@ def replay(
         ahead is chosen: "value", what saves more than it costs; "likely", what is as likely used as not; "impact", HybriMoE's
         simulation, for comparison. The first and last want times.
     :param ram: the budget, also as "8G"; or `slots`, a number of slots; or `fraction` of all experts, up to 1. None: the trace's own.
+    :param tiers: the budget of every tier over the drive in place of `ram`: {"vram": "8G", "ram": "24G"}, or one of them. "vram" is that
+        of a modelled GPU and wants `cost`; with it `mode`, how experts are placed and scheduled on it ("hybrid", None being the same,
+        "static", "kt", "lru-upload", "fiddler", ...), and `uses_from`, a trace of other sequences of the model whose experts are placed
+        there first. See `tiers_decode` of the result.
     :param scope: "global", a cache for all layers whose experts have one size, or "layer", a cache for each layer; None: the
         profile's, else "global".
     :param reset: "none", or "sequence": each sequence begins with an empty cache (not for policies in Python).
@@ -135,8 +147,14 @@ def replay(
     :raises PolicyError: a policy in Python failed; its `result` is that of the whole replay, with LRU where it failed.
     :raises PredictorError: the same of a predictor, with nothing predicted where it failed.
     """
-    if (ram is not None) + bool(slots) + bool(fraction) > 1:
-        raise InvalidArgumentError("ram, slots and fraction exclude one another")
+    if (ram is not None) + bool(slots) + bool(fraction) + ("ram" in (tiers or ())) > 1:
+        raise InvalidArgumentError("ram, also as a tier, slots and fraction exclude one another")
+    if tiers is not None and (not isinstance(tiers, Mapping) or not set(tiers) <= {"vram", "ram"}):
+        raise InvalidArgumentError(f"tiers are {{'vram': SIZE, 'ram': SIZE}} or one of them, not {tiers!r}")
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
+        raise TypeError(f"fraction is a number, not {fraction!r}")
+    if not isinstance(trace, (str, os.PathLike)) and not isinstance(trace, Iterable):
+        raise TypeError(f"a trace is a path or a Trace, or several in a list, not {trace!r}")
     for name, value, known in (("scope", scope, _SCOPES), ("reset", reset, _RESETS), ("ahead", ahead, _AHEADS)):
         if value not in known:
             raise InvalidArgumentError(f"{name} '{value}'; there are {', '.join(text for text in known if text)}")
@@ -145,16 +163,17 @@ def replay(
     o, r, callbacks = s.ReplayOptionsStruct(), s.ReplayResultStruct(), Callbacks()
     lib().stk_replay_options_default(c.byref(o), c.sizeof(o))
     o.verify = bool(verify)
-    o.ram_bytes = parse_bytes(ram)
+    o.ram_bytes = parse_bytes((tiers or {}).get("ram", ram))
+    o.vram_bytes = parse_bytes((tiers or {}).get("vram"))
     o.n_slot = as_int(slots, "slots")
     o.fraction = fraction
     o.scope, o.reset, o.ahead = _SCOPES[scope], _RESETS[reset], _AHEADS[ahead]
     o.expert_bytes = parse_bytes(expert_bytes)
     o.seed = as_int(seed, "seed", high=2**64 - 1)
-    for name, text in (("params", params), ("io", io), ("model_shape", model_shape)):
+    for name, text in (("params", params), ("io", io), ("model_shape", model_shape), ("mode", mode)):
         if text is not None:
-            setattr(o, name, text.encode())
-    for name, path in (("cost", cost), ("profile", profile)):
+            setattr(o, name, as_text(text, name))
+    for name, path in (("cost", cost), ("profile", profile), ("uses_from", uses_from)):
         if path is not None:
             setattr(o, name, encode_path(path))
     o.progress = callbacks.progress(progress)
@@ -247,6 +266,9 @@ def _result(r: s.ReplayResultStruct, detail: s.ReplayDetailStruct, layers: Any) 
         decode=s.ReplayCount.from_buffer_copy(detail.decode),
         layers=table,
         predicted=tuple(s.PredictCount.from_buffer_copy(count) for count in detail.predicted),
+        vram_bytes=detail.vram_bytes,
+        tiers_prefill=s.ReplayTiers.from_buffer_copy(detail.tiers_prefill) if detail.vram_bytes else None,
+        tiers_decode=s.ReplayTiers.from_buffer_copy(detail.tiers_decode) if detail.vram_bytes else None,
     )
 
 
@@ -297,11 +319,20 @@ def sweep(
     :param progress: called with (configurations done, in all).
     :returns: a point for each configuration, in their order; a configuration that fails has its error there, and the others go on.
     """
-    todo = [dict(config) for config in configs]
+    as_call(progress, "progress")
+    if isinstance(configs, Mapping) or not isinstance(configs, Iterable):
+        raise TypeError(f"configs are dicts of arguments of replay, as of grid, in a list; not {configs!r}")
+    todo = []
+    for config in configs:
+        if not isinstance(config, Mapping):
+            raise TypeError(f"a configuration is a dict of arguments of replay, not {config!r}")
+        todo.append(dict(config))
+    if executor is not None and not hasattr(executor, "submit"):
+        raise TypeError(f"executor is a concurrent.futures.Executor, not {executor!r}")
     path = os.fspath(trace) if trace is not None else ""
     if executor is not None:
         return _gather(executor, path, todo, progress)
-    n = workers or len(os.sched_getaffinity(0))
+    n = len(os.sched_getaffinity(0)) if workers is None else as_int(workers, "workers", 1)
     # Processes are started anew: a fork would take the state of other threads' locks along.
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(max(1, min(n, len(todo))), mp_context=context) as pool:

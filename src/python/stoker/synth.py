@@ -8,7 +8,7 @@ from typing import Callable, Optional
 from . import _structs as s
 from ._native import Callbacks, check, lib
 from .model import PathLike, encode_path
-from .units import as_int
+from .units import as_int, as_text
 
 
 def synth(
@@ -40,7 +40,7 @@ def synth(
     o.n_layer = as_int(n_layer, "n_layer")
     o.n_vocab = as_int(n_vocab, "n_vocab")
     o.seed = as_int(seed, "seed", high=2**64 - 1)
-    o.shape, o.type = shape.encode(), type.encode()
+    o.shape, o.type = as_text(shape, "shape"), as_text(type, "type")
     if route_from is not None:
         o.route_from = encode_path(route_from)
     o.progress = callbacks.progress(progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes as c
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
@@ -320,6 +320,9 @@ def convert(
     :param first_step: steps before are left out; at most `n_step` are kept, 0: all.
     :param expert_bytes: of traces of other tools, in place of what they say.
     """
+    if isinstance(traces, (str, os.PathLike)) or not isinstance(traces, Iterable):
+        raise TypeError(f"traces are a list of paths, not {traces!r}")
+    traces = list(traces)
     if format not in _FORMATS:
         raise InvalidArgumentError(f"format '{format}'; there are {', '.join(_FORMATS)}")
     o, callbacks = s.TraceConvertOptionsStruct(), Callbacks()

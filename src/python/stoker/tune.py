@@ -15,7 +15,7 @@ from . import _structs as s
 from ._native import Callbacks, check, lib
 from .errors import InvalidArgumentError
 from .model import Model, PathLike, encode_path
-from .units import as_int, parse_bytes
+from .units import as_int, as_text, parse_bytes
 
 _SCOPES = ("global", "layer")
 
@@ -123,7 +123,7 @@ def tune(
     o.seed = as_int(seed, "seed", high=2**64 - 1)
     for name, text in (("io", io), ("model_shape", model_shape)):
         if text is not None:
-            setattr(o, name, text.encode())
+            setattr(o, name, as_text(text, name))
     for name, path in (("cost", cost), ("profile", profile), ("report", report), ("state", state)):
         if path is not None:
             setattr(o, name, encode_path(path))

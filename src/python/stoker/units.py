@@ -34,3 +34,18 @@ def as_int(value: object, what: str, low: int = 0, high: int = 2**32 - 1) -> int
     if not low <= number <= high:
         raise InvalidArgumentError(f"{what} is {number}; {low} to {high} are possible")
     return number
+
+
+def as_text(value: object, what: str) -> bytes:
+    """A name or a specification as C takes it."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} is a str, not {value!r}")
+    if "\0" in value:
+        raise InvalidArgumentError(f"{what} has a zero byte: {value!r}")
+    return value.encode()
+
+
+def as_call(value: object, what: str) -> None:
+    """Refuses what is neither None nor a function, before it is called where nobody expects an error."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{what} is a function, not {value!r}")

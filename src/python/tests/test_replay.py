@@ -3,6 +3,7 @@ from __future__ import annotations
 import concurrent.futures
 import pickle
 from pathlib import Path
+from typing import Any, Callable
 
 import pytest
 
@@ -67,6 +68,56 @@ def test_errors(trace: Path, tmp_path: Path) -> None:
         stoker.replay(trace, policy="nothing")
     with pytest.raises(stoker.CanceledError):
         stoker.replay(trace, progress=lambda *_: False)
+
+
+GEMMA = Path(__file__).resolve().parents[3] / "traces" / "samples" / "gemma.route.csv.zst"
+
+
+@pytest.mark.skipif(not GEMMA.exists(), reason="the sample traces are not here")
+def test_tiers() -> None:
+    tiers = {"vram": "2G", "ram": "4G"}
+    hybrid = stoker.replay(GEMMA, tiers=tiers, cost="4090")
+    t = hybrid.tiers_decode
+    assert t is not None
+    assert hybrid.tokens_per_second > 0
+    assert 0 < hybrid.vram_bytes <= 2 << 30 < hybrid.ram_bytes <= 4 << 30
+    assert 0 < t.n_vram <= t.n_lookup
+    assert t.n_gpu + t.n_fetch + t.n_bypass + t.n_cpu >= t.n_lookup
+    static = stoker.replay(GEMMA, tiers=tiers, cost="4090", mode="static", uses_from=GEMMA)
+    assert static.tiers_decode is not None
+    assert static.tiers_decode.n_fetch == 0
+    plain = stoker.replay(GEMMA, tiers={"ram": "4G"})
+    assert plain == stoker.replay(GEMMA, ram="4G")
+    assert plain.tiers_decode is None
+    again = pickle.loads(pickle.dumps(hybrid))
+    assert again.tiers_decode.n_vram == t.n_vram
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: stoker.replay(None), "a trace is a path or a Trace"),  # type: ignore[arg-type]
+        (lambda: stoker.replay(GEMMA, fraction="x"), "fraction is a number"),  # type: ignore[arg-type]
+        (lambda: stoker.replay(GEMMA, io=5), "io is a str"),  # type: ignore[arg-type]
+        (lambda: stoker.replay(GEMMA, ram="1G", progress=5), "progress is a function"),  # type: ignore[arg-type]
+        (lambda: stoker.sweep(GEMMA, 5), "configs are dicts"),  # type: ignore[arg-type]
+        (lambda: stoker.sweep(GEMMA, [5]), "a configuration is a dict"),  # type: ignore[list-item]
+        (lambda: stoker.sweep(GEMMA, [{}], workers="a"), "workers is an integer"),  # type: ignore[arg-type]
+        (lambda: stoker.sweep(GEMMA, [{}], executor=5), "executor is a concurrent.futures.Executor"),  # type: ignore[arg-type]
+        (lambda: stoker.sweep(GEMMA, [{}], progress=5), "progress is a function"),  # type: ignore[arg-type]
+        (lambda: stoker.convert(5, "x"), "traces are a list of paths"),  # type: ignore[arg-type]
+        (lambda: stoker.convert("y", "x"), "traces are a list of paths"),
+    ],
+)
+def test_wrong_arguments_are_named(call: Callable[[], object], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+@pytest.mark.parametrize("tiers", [{"nvme": "1G"}, "vram=1G", ["ram"]])
+def test_wrong_tiers(tiers: Any) -> None:
+    with pytest.raises(stoker.InvalidArgumentError, match="tiers are"):
+        stoker.replay(GEMMA, tiers=tiers)
 
 
 def test_results_travel(trace: Path) -> None:
