@@ -147,10 +147,10 @@ def replay(
     :raises PolicyError: a policy in Python failed; its `result` is that of the whole replay, with LRU where it failed.
     :raises PredictorError: the same of a predictor, with nothing predicted where it failed.
     """
-    if (ram is not None) + bool(slots) + bool(fraction) + ("ram" in (tiers or ())) > 1:
-        raise InvalidArgumentError("ram, also as a tier, slots and fraction exclude one another")
     if tiers is not None and (not isinstance(tiers, Mapping) or not set(tiers) <= {"vram", "ram"}):
         raise InvalidArgumentError(f"tiers are {{'vram': SIZE, 'ram': SIZE}} or one of them, not {tiers!r}")
+    if (ram is not None) + bool(slots) + bool(fraction) + ("ram" in (tiers or ())) > 1:
+        raise InvalidArgumentError("ram, also as a tier, slots and fraction exclude one another")
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
         raise TypeError(f"fraction is a number, not {fraction!r}")
     if not isinstance(trace, (str, os.PathLike)) and not isinstance(trace, Iterable):

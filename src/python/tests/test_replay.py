@@ -114,7 +114,7 @@ def test_wrong_arguments_are_named(call: Callable[[], object], says: str) -> Non
         call()
 
 
-@pytest.mark.parametrize("tiers", [{"nvme": "1G"}, "vram=1G", ["ram"]])
+@pytest.mark.parametrize("tiers", [{"nvme": "1G"}, "vram=1G", ["ram"], 5])
 def test_wrong_tiers(tiers: Any) -> None:
     with pytest.raises(stoker.InvalidArgumentError, match="tiers are"):
         stoker.replay(GEMMA, tiers=tiers)
