@@ -267,18 +267,18 @@ static int begin_event(stk_cache *c, uint32_t layer, const stk_event *event) {
     if (event->n_distinct > c->n_expert)
         return stk_fail(STK_EINVAL, "cache: an event of %u experts, a layer has %u", event->n_distinct, c->n_expert);
     c->latest = &c->classes[c->layer_class[layer]];
-    uint32_t least = 0, n_expert = c->n_expert, base = c->local_of[layer], *keys = c->keys, i = 0;
-    for (; i < event->n_distinct; i++) {
+    uint32_t least = 0, n_expert = c->n_expert, base = c->local_of[layer], *keys = c->keys;
+    for (uint32_t i = 0; i < event->n_distinct; i++) {
         uint32_t expert = event->distinct[i];
         if (expert < least || expert >= n_expert)
             return stk_fail(STK_EINVAL, "cache: expert %u of an event is out of order or not below %u", expert, n_expert);
         least = expert + 1;
         keys[i] = base + expert;
     }
-    c->n_keys = i;
+    c->n_keys = event->n_distinct;
     if (c->n_held) stk_residency_release(c, layer);
     uint64_t *busy = c->latest->busy;
-    for (i = 0; i < c->n_keys; i++) stk_bit_set(busy, keys[i]);
+    for (uint32_t i = 0; i < c->n_keys; i++) stk_bit_set(busy, keys[i]);
     return 0;
 }
 
@@ -316,7 +316,7 @@ static inline void decide(stk_cache *c, struct event_pass *pass, const stk_event
     pass->n_pair = n_pair;
 }
 
-/* Once for caches that nothing was ever read ahead for. */
+/* A loop of its own for caches that nothing was ever read ahead for: their experts have no `coming` to look up. */
 static void decide_hits(stk_cache *c, struct event_pass *pass, const stk_event *event) {
     const uint64_t *order = stk_order_of(event, c->n_keys, c->scratch);
     if (c->reads_ahead)

@@ -16,9 +16,9 @@ const uint64_t stk_order_as_is[STK_ORDER_AS_IS] = {FROM16(0), FROM16(16), FROM16
 
 void stk_cache_order(const uint32_t *counts, uint32_t n, uint64_t *scratch, const uint64_t **order) {
     uint64_t *from = scratch, *to = scratch + n;
+    *order = scratch;
     uint32_t last = UINT32_MAX;
     bool rises = false;
-    *order = scratch;
     for (uint32_t i = 0; i < n; i++) {
         scratch[i] = i;
         rises |= counts[i] > last;

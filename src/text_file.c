@@ -21,26 +21,31 @@ static int write_all(int fd, const char *text, size_t bytes) {
     return fchmod(fd, 0644) < 0 || fsync(fd) < 0 ? errno : 0;
 }
 
-int stk_text_file_try(const char *path, const char *what) {
-    char *name = NULL;
+/* Creates a file beside `path`, *name, which is the caller's to free: *fd, or -1 and *error. */
+static int open_beside(const char *path, const char *what, char **name, int *fd, int *error) {
     struct stat st;
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return stk_fail(STK_EINVAL, "%s %s: that is no regular file", what, path);
-    if (asprintf(&name, "%s.XXXXXX", path) < 0) return stk_fail(STK_ENOMEM, "%s %s: out of memory", what, path);
-    int fd = mkstemp(name), error = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        close(fd);
-        unlink(name);
-    }
+    if (asprintf(name, "%s.XXXXXX", path) < 0) return stk_fail(STK_ENOMEM, "%s %s: out of memory", what, path);
+    *fd = mkstemp(*name);
+    *error = *fd < 0 ? errno : 0;
+    return STK_OK;
+}
+
+int stk_text_file_try(const char *path, const char *what) {
+    char *name;
+    int fd, error;
+    STK_TRY(open_beside(path, what, &name, &fd, &error));
+    if (fd >= 0) close(fd);
+    if (fd >= 0) unlink(name);
     free(name);
     return error ? stk_fail_errno(error, "%s %s", what, path) : STK_OK;
 }
 
 int stk_text_file_save(const char *path, const char *what, const char *text, size_t bytes) {
-    char *name = NULL;
-    struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return stk_fail(STK_EINVAL, "%s %s: that is no regular file", what, path);
-    if (asprintf(&name, "%s.XXXXXX", path) < 0) return stk_fail(STK_ENOMEM, "%s %s: out of memory", what, path);
-    int fd = mkstemp(name), error = fd < 0 ? errno : write_all(fd, text, bytes);
+    char *name;
+    int fd, error;
+    STK_TRY(open_beside(path, what, &name, &fd, &error));
+    if (!error) error = write_all(fd, text, bytes);
     if (fd >= 0 && close(fd) < 0 && !error) error = errno;
     if (!error && rename(name, path) < 0) error = errno;
     if (error && fd >= 0) unlink(name);

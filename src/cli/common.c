@@ -221,38 +221,51 @@ static bool write_all(int fd, const char *data, size_t bytes) {
     return true;
 }
 
-int cli_try_file(const char *path, const char *what) {
+/* A file that is being written: beside its name, or a device, directly. */
+typedef struct writing {
+    char *real, *name; /* what `path` names, where it is a link; the file beside it, NULL for a device */
+    const char *at;
+    int fd; /* -1: errno says why */
+} writing;
+
+static void begin_writing(writing *w, const char *path) {
     struct stat st;
-    char *real = realpath(path, NULL), *name = NULL;
-    const char *at = real ? real : path;
-    bool direct = stat(at, &st) == 0 && !S_ISREG(st.st_mode);
-    if (!direct && asprintf(&name, "%s.XXXXXX", at) < 0) name = NULL;
-    int fd = direct ? open(at, O_WRONLY | O_CLOEXEC) : name ? mkstemp(name) : -1, error = errno;
-    if (fd >= 0) close(fd);
-    if (fd >= 0 && !direct) unlink(name);
-    free(name);
-    free(real);
-    return fd >= 0 ? CLI_OK : cli_fail(CLI_FAILED, what, "%s: %s", path, strerror(error));
+    *w = (writing){.real = realpath(path, NULL)};
+    w->at = w->real ? w->real : path;
+    bool direct = stat(w->at, &st) == 0 && !S_ISREG(st.st_mode);
+    if (!direct && asprintf(&w->name, "%s.XXXXXX", w->at) < 0) w->name = NULL;
+    w->fd = direct ? open(w->at, O_WRONLY | O_CLOEXEC) : w->name ? mkstemp(w->name) : -1;
+}
+
+static void end_writing(writing *w) {
+    free(w->name);
+    free(w->real);
+}
+
+int cli_try_file(const char *path, const char *what) {
+    writing w;
+    begin_writing(&w, path);
+    int error = errno;
+    if (w.fd >= 0) close(w.fd);
+    if (w.fd >= 0 && w.name) unlink(w.name);
+    end_writing(&w);
+    return w.fd >= 0 ? CLI_OK : cli_fail(CLI_FAILED, what, "%s: %s", path, strerror(error));
 }
 
 int cli_write_file(const char *path, const char *what, const void *data, size_t bytes) {
-    struct stat st;
-    char *real = realpath(path, NULL), *name = NULL; /* of a link, what it names is replaced */
-    const char *at = real ? real : path;
-    bool direct = stat(at, &st) == 0 && !S_ISREG(st.st_mode), ok = false;
+    writing w;
+    bool ok = false;
     mode_t mask = umask(0);
     umask(mask);
-    if (!direct && asprintf(&name, "%s.XXXXXX", at) < 0) name = NULL;
-    int fd = direct ? open(at, O_WRONLY | O_CLOEXEC) : name ? mkstemp(name) : -1;
-    if (fd >= 0) {
-        ok = write_all(fd, data, bytes) && (direct || fchmod(fd, 0666 & ~mask) == 0);
-        ok = close(fd) == 0 && ok;
-        if (ok && !direct) ok = rename(name, at) == 0;
+    begin_writing(&w, path);
+    if (w.fd >= 0) {
+        ok = write_all(w.fd, data, bytes) && (!w.name || fchmod(w.fd, 0666 & ~mask) == 0);
+        ok = close(w.fd) == 0 && ok;
+        if (ok && w.name) ok = rename(w.name, w.at) == 0;
     }
     int error = errno;
-    if (fd >= 0 && !direct && !ok) unlink(name);
-    free(name);
-    free(real);
+    if (w.fd >= 0 && w.name && !ok) unlink(w.name);
+    end_writing(&w);
     return ok ? CLI_OK : cli_fail(CLI_FAILED, what, "%s: %s", path, strerror(error));
 }
 

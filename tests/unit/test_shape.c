@@ -7,13 +7,14 @@
 #include <unistd.h>
 
 #include "src/model/shape.h"
+#include "tests/temp.h"
 #include "traces/source.h"
 
-static char model_path[] = "/tmp/test-shape-XXXXXX", trace_path[] = "/tmp/test-shape-trace-XXXXXX";
+static char model_path[TEMP_PATH], trace_path[TEMP_PATH];
 
 static void open_paths(void) {
-    close(mkstemp(model_path));
-    close(mkstemp(trace_path));
+    temp_file(model_path, "stoker-shape");
+    temp_file(trace_path, "stoker-shape-trace");
 }
 static void remove_paths(void) {
     unlink(model_path);
